@@ -1,0 +1,1 @@
+"""gRPC: generated messages and stubs, how errors become statuses, interceptors, servers, channels."""

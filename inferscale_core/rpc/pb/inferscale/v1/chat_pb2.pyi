@@ -1,0 +1,91 @@
+from . import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ChatRequest(_message.Message):
+    __slots__ = ('user_id', 'messages', 'k', 'sampling', 'model', 'mode', 'min_memory_version', 'timed')
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    K_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    MIN_MEMORY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TIMED_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    messages: _containers.RepeatedCompositeFieldContainer[_common_pb2.Message]
+    k: int
+    sampling: _common_pb2.Sampling
+    model: str
+    mode: _common_pb2.ServingMode
+    min_memory_version: int
+    timed: bool
+
+    def __init__(self, user_id: _Optional[str]=..., messages: _Optional[_Iterable[_Union[_common_pb2.Message, _Mapping]]]=..., k: _Optional[int]=..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]]=..., model: _Optional[str]=..., mode: _Optional[_Union[_common_pb2.ServingMode, str]]=..., min_memory_version: _Optional[int]=..., timed: bool=...) -> None:
+        ...
+
+class ChatResponse(_message.Message):
+    __slots__ = ('retrieved', 'served', 'delta', 'done')
+    RETRIEVED_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    retrieved: Retrieved
+    served: Served
+    delta: Delta
+    done: Done
+
+    def __init__(self, retrieved: _Optional[_Union[Retrieved, _Mapping]]=..., served: _Optional[_Union[Served, _Mapping]]=..., delta: _Optional[_Union[Delta, _Mapping]]=..., done: _Optional[_Union[Done, _Mapping]]=...) -> None:
+        ...
+
+class Retrieved(_message.Message):
+    __slots__ = ('facts', 'memory_version', 'worker_id', 'model_revision', 'recipe')
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_REVISION_FIELD_NUMBER: _ClassVar[int]
+    RECIPE_FIELD_NUMBER: _ClassVar[int]
+    facts: _containers.RepeatedCompositeFieldContainer[_common_pb2.ServedFact]
+    memory_version: int
+    worker_id: str
+    model_revision: str
+    recipe: str
+
+    def __init__(self, facts: _Optional[_Iterable[_Union[_common_pb2.ServedFact, _Mapping]]]=..., memory_version: _Optional[int]=..., worker_id: _Optional[str]=..., model_revision: _Optional[str]=..., recipe: _Optional[str]=...) -> None:
+        ...
+
+class Served(_message.Message):
+    __slots__ = ('facts', 'usage', 'timings')
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    facts: _containers.RepeatedCompositeFieldContainer[_common_pb2.ServedFact]
+    usage: _common_pb2.Usage
+    timings: _common_pb2.Timings
+
+    def __init__(self, facts: _Optional[_Iterable[_Union[_common_pb2.ServedFact, _Mapping]]]=..., usage: _Optional[_Union[_common_pb2.Usage, _Mapping]]=..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]]=...) -> None:
+        ...
+
+class Delta(_message.Message):
+    __slots__ = ('text',)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+
+    def __init__(self, text: _Optional[str]=...) -> None:
+        ...
+
+class Done(_message.Message):
+    __slots__ = ('finish_reason', 'usage', 'timings')
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    finish_reason: str
+    usage: _common_pb2.Usage
+    timings: _common_pb2.Timings
+
+    def __init__(self, finish_reason: _Optional[str]=..., usage: _Optional[_Union[_common_pb2.Usage, _Mapping]]=..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]]=...) -> None:
+        ...
