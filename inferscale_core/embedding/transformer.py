@@ -1,0 +1,62 @@
+"""An embedder on a sentence-transformers model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from inferscale_core.embedding.embedder import EmbedderIdentity, Vectors, checked_unit_vectors
+from inferscale_core.errors import Unsupported
+
+_BATCH_TEXTS = 32
+"""Texts of one forward pass: the lock is free again after it, so a query never waits for a whole
+import. 32 short texts take about 40 ms on two CPU cores with all-MiniLM-L6-v2."""
+
+
+class SentenceTransformerEmbedder:
+    """Runs the model one batch at a time, since its tokenizer keeps state between calls."""
+
+    def __init__(self, model: Any, *, embedder_id: str, revision: str, dimension: int) -> None:
+        """Raises Unsupported when the model's vectors do not have `dimension` components."""
+        self._model = model
+        self._lock = threading.Lock()
+        actual = self._forward(["dimension"]).shape[1]
+        if actual != dimension:
+            raise Unsupported(
+                f"embedder {embedder_id!r} gives {actual} dimensions, "
+                f"but the settings say {dimension} (embedder.dimension)"
+            )
+        self._identity = EmbedderIdentity(embedder_id, revision, dimension)
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        return self._identity
+
+    @property
+    def max_tokens(self) -> int:
+        return int(self._model.max_seq_length)
+
+    def count_tokens(self, text: str) -> int:
+        with self._lock:
+            encoded = self._model.tokenizer(text, truncation=False, padding=False, verbose=False)
+        return len(encoded["input_ids"])
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        dimension = self._identity.dimension
+        vectors = np.empty((len(texts), dimension), dtype=np.float32)
+        # Texts of like length share a batch, so that little of it is padding.
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        for begin in range(0, len(order), _BATCH_TEXTS):
+            rows = order[begin : begin + _BATCH_TEXTS]
+            vectors[rows] = self._forward([texts[row] for row in rows])
+        return checked_unit_vectors(vectors, dimension)
+
+    def _forward(self, texts: list[str]) -> Vectors:
+        with self._lock:
+            vectors = self._model.encode(
+                texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
+            )
+        return np.asarray(vectors, dtype=np.float32)
