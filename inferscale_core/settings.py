@@ -95,6 +95,9 @@ class EngineSettings(_Section):
     model: str = "packaged"
     """Path or hub name of the model. `packaged`: Qwen2.5-Coder-1.5B-Instruct from wheels."""
 
+    model_cache_dir: str = "~/.cache/inferscale/models"
+    """Where the packaged model is kept once it has been fetched and converted (3.4 GB)."""
+
     served_name: str | None = None
     """The name that tenants list in their models. Default: last part of `model`."""
 
