@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from inferscale_core.errors import InvalidInput
+from inferscale_core.memory.workers import EmbedderIdentity as EmbedderIdentity
 
 Vectors = npt.NDArray[np.float32]
 
 _SMALLEST_NORM = 1e-6
 """A float32 vector shorter than this has lost its direction to rounding."""
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedderIdentity:
-    """Two parts may compare vectors only when all three fields agree."""
-
-    embedder_id: str
-    revision: str
-    dimension: int
 
 
 class Embedder(Protocol):

@@ -1,0 +1,49 @@
+"""What changed for a user since a version, and what a search found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inferscale_core.ids import FactId, TurnId
+from inferscale_core.memory.facts import Fact, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class UserState:
+    """Both count from 0. `kv_epoch` is raised by every update and delete."""
+
+    memory_version: int = 0
+    kv_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedFact:
+    """A fact with its embedding: float32, little endian, as stored."""
+
+    fact: Fact
+    embedding: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredFact:
+    """`score`: cosine similarity to the query, -1 to 1."""
+
+    fact: Fact
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePage:
+    """Changes in order of memory version. Apply a page, then ask again after `reached_version`.
+
+    `state` is the user's at the moment the page was read; a copy is at that version, and may serve
+    it, only once the page that is `last` has been applied.
+    """
+
+    state: UserState
+    reached_version: int
+    last: bool
+    facts: tuple[EmbeddedFact, ...] = ()
+    removed_fact_ids: tuple[FactId, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    removed_turn_ids: tuple[TurnId, ...] = ()
