@@ -1,0 +1,1 @@
+"""Compose: stored rows to keys and values at their serving positions."""

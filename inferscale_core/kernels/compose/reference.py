@@ -1,0 +1,18 @@
+"""Rotate stored keys to their serving positions: plain torch, float32 inside."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from inferscale_core.kv.rope import RotaryTable, rotate
+
+
+def compose_layer(
+    key: Tensor, value: Tensor, table: RotaryTable, positions: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What the engine's cache must hold for one layer.
+
+    key, value: [num_tokens, num_kv_heads, head_dim], storage dtype, key un-rotated. positions:
+    [num_tokens], int64. Returns key at `positions` and value, contiguous, in the storage dtype.
+    """
+    return rotate(key, table, positions).to(key.dtype), value.contiguous()

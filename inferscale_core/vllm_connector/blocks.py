@@ -1,0 +1,108 @@
+"""The engine's block tables of requests that are captured, and token positions as slots.
+
+Source: vLLM 0.26 and 0.32, v1/core/sched/output.py (NewRequestData, CachedRequestData): block ids
+of a request are not consecutive; those of a running request arrive as additions, those of a
+resumed one as a replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferscale_core.kv.directory import Entry
+from inferscale_core.vllm_connector.metadata import Copy
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
+
+
+class BlockTables:
+    """Blocks of the followed requests, and how far the coming step computes every request."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, list[int] | None] = {}
+        self._reached: dict[str, int] = {}
+        self.admitted: dict[str, int] = {}
+
+    def follow(self, request_id: str) -> None:
+        self._blocks[request_id] = None
+
+    def drop(self, request_id: str) -> None:
+        self._blocks.pop(request_id, None)
+
+    def block_ids(self, request_id: str) -> list[int]:
+        blocks = self._blocks[request_id]
+        assert blocks is not None, "a scheduled request has blocks"
+        return blocks
+
+    def advance(self, output: SchedulerOutput) -> None:
+        """Take in one step. `admitted` then names the requests that start or resume in it, with
+        the tokens they need not compute: native hits and injected ones together."""
+        self._reached = {}
+        self.admitted = {}
+        for new in output.scheduled_new_reqs:
+            self.admitted[new.req_id] = new.num_computed_tokens
+            self._reach(output, new.req_id, new.num_computed_tokens)
+            if new.req_id in self._blocks:
+                self._blocks[new.req_id] = list(new.block_ids[0])
+        cached = output.scheduled_cached_reqs
+        for request_id, added, num_computed in zip(
+            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
+        ):
+            is_resumed = request_id in cached.resumed_req_ids
+            if is_resumed:
+                self.admitted[request_id] = num_computed
+            self._reach(output, request_id, num_computed)
+            self._extend(request_id, added, is_resumed)
+
+    def scheduled_to_reach(self, ends: Mapping[str, int]) -> Iterator[str]:
+        """Requests of `ends` whose first `ends[id]` tokens are computed once the step has run."""
+        for request_id, end in ends.items():
+            if self._reached.get(request_id, -1) >= end:
+                yield request_id
+
+    def _reach(self, output: SchedulerOutput, request_id: str, num_computed: int) -> None:
+        if request_id in self._blocks:
+            self._reached[request_id] = num_computed + output.num_scheduled_tokens[request_id]
+
+    def _extend(
+        self, request_id: str, added: tuple[list[int], ...] | None, is_resumed: bool
+    ) -> None:
+        if request_id not in self._blocks or added is None:
+            return
+        known = self._blocks[request_id]
+        self._blocks[request_id] = (
+            list(added[0]) if is_resumed or known is None else known + list(added[0])
+        )
+
+
+def token_copy(
+    handle: str,
+    entries: Sequence[Entry],
+    block_ids: Sequence[int],
+    block_size: int,
+    positions: range,
+    *,
+    origin: int = 0,
+) -> Copy:
+    """The copy of prompt tokens `positions`, where `entries` hold those from `origin` on."""
+    arena_slots = np.concatenate([entry.slots for entry in entries])
+    tokens = np.arange(positions.start, positions.stop, dtype=np.int64)
+    return Copy(
+        handle=handle,
+        arena_slots=arena_slots[positions.start - origin : positions.stop - origin],
+        cache_slots=slots_of(tokens, block_ids, block_size),
+        positions=tokens,
+    )
+
+
+def slots_of(
+    tokens: NDArray[np.int64], block_ids: Sequence[int], block_size: int
+) -> NDArray[np.int64]:
+    """tokens: positions in a sequence whose block table is `block_ids`."""
+    table = np.asarray(block_ids, dtype=np.int64)
+    return table[tokens // block_size] * block_size + tokens % block_size

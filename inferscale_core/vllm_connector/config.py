@@ -1,0 +1,133 @@
+"""What the engine is, as far as chunks are concerned; and by name what we refuse.
+
+Both sides derive the arena from the same engine configuration, so they agree on its size.
+
+Source: vLLM 0.26 and 0.32, v1/kv_cache_interface.py (KVCacheConfig, AttentionSpec).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from inferscale_core.errors import InvalidInput, Unsupported
+from inferscale_core.kv.storage import LayerShape, row_bytes
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+DEFAULT_ARENA_BYTES = 1 << 30
+DEFAULT_PAGE_TOKENS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorConfig:
+    """layer_names: layers with a KV cache, in order; `layers` are their shapes on this rank.
+
+    num_pages: pages of the arena on each rank. event_endpoint: zmq endpoint of the worker service,
+    or None, and then events are kept for whoever asks in the same process.
+    """
+
+    layer_names: tuple[str, ...]
+    layers: tuple[LayerShape, ...]
+    dtype: torch.dtype
+    block_size: int
+    page_tokens: int
+    num_pages: int
+    event_endpoint: str | None
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_pages * self.page_tokens
+
+    @property
+    def bytes_per_token(self) -> int:
+        return row_bytes(self.layers, self.dtype)
+
+
+def read_config(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> ConnectorConfig:
+    """Raises Unsupported by name, InvalidInput for a setting out of range."""
+    _refuse_engine_settings(vllm_config)
+    group = _only_group(kv_cache_config)
+    names = tuple(group.layer_names)
+    specs = [_layer_spec(group.kv_cache_spec, name) for name in names]
+    for name, spec in zip(names, specs, strict=True):
+        _refuse_spec(name, spec)
+    layers = tuple(LayerShape(spec.num_kv_heads, spec.head_size) for spec in specs)
+    dtypes = {spec.dtype for spec in specs}
+    if len(dtypes) != 1:
+        raise Unsupported(f"layers with different cache dtypes: {sorted(map(str, dtypes))}")
+    extra = vllm_config.kv_transfer_config.kv_connector_extra_config or {}
+    page_tokens = _positive(extra, "page_tokens", DEFAULT_PAGE_TOKENS)
+    arena_bytes = _positive(extra, "arena_bytes", DEFAULT_ARENA_BYTES)
+    dtype = dtypes.pop()
+    num_pages = arena_bytes // (page_tokens * row_bytes(layers, dtype))
+    if num_pages < 1:
+        raise InvalidInput("engine.arena_bytes", f"{arena_bytes} holds not one page")
+    return ConnectorConfig(
+        layer_names=names,
+        layers=layers,
+        dtype=dtype,
+        block_size=specs[0].block_size,
+        page_tokens=page_tokens,
+        num_pages=num_pages,
+        event_endpoint=extra.get("event_endpoint"),
+    )
+
+
+def _refuse_engine_settings(vllm_config: VllmConfig) -> None:
+    parallel = vllm_config.parallel_config
+    refused = {
+        "pipeline parallelism": parallel.pipeline_parallel_size > 1,
+        "decode context parallelism": getattr(parallel, "decode_context_parallel_size", 1) > 1,
+        "prefill context parallelism": getattr(parallel, "prefill_context_parallel_size", 1) > 1,
+        "speculative decoding": vllm_config.speculative_config is not None,
+        "multi-head latent attention": vllm_config.model_config.use_mla,
+        "kv_load_failure_policy=recompute": getattr(
+            vllm_config.kv_transfer_config, "kv_load_failure_policy", "fail"
+        )
+        != "fail",
+    }
+    for what, is_used in refused.items():
+        if is_used:
+            raise Unsupported(f"{_model_name(vllm_config)}: {what} is not supported")
+    cache_dtype = str(vllm_config.cache_config.cache_dtype)
+    if cache_dtype not in ("auto", "bfloat16", "float16", "float32"):
+        raise Unsupported(f"{_model_name(vllm_config)}: a KV cache of dtype {cache_dtype!r}")
+
+
+def _only_group(kv_cache_config: KVCacheConfig) -> Any:
+    groups = kv_cache_config.kv_cache_groups
+    if len(groups) != 1:
+        kinds = [type(group.kv_cache_spec).__name__ for group in groups]
+        raise Unsupported(f"{len(groups)} KV cache groups ({', '.join(kinds)}); one is supported")
+    return groups[0]
+
+
+def _layer_spec(spec: Any, name: str) -> Any:
+    by_layer = getattr(spec, "kv_cache_specs", None)
+    return by_layer[name] if by_layer is not None else spec
+
+
+def _refuse_spec(name: str, spec: Any) -> None:
+    kind = type(spec).__name__
+    if kind not in ("FullAttentionSpec", "SlidingWindowSpec"):
+        raise Unsupported(f"layer {name}: a KV cache of kind {kind}")
+    if getattr(spec, "head_size_v", None) not in (None, spec.head_size):
+        raise Unsupported(f"layer {name}: keys and values of different head size")
+    if spec.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        raise Unsupported(f"layer {name}: a KV cache of dtype {spec.dtype}")
+
+
+def _positive(extra: dict[str, Any], name: str, default: int) -> int:
+    value = extra.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInput(f"engine.{name}", f"{value!r} is not a positive integer")
+    return value
+
+
+def _model_name(vllm_config: VllmConfig) -> str:
+    return str(vllm_config.model_config.model)

@@ -1,0 +1,132 @@
+"""How the engine's paged cache lays out keys and values; found by writing and reading back.
+
+A shape alone cannot tell (with two KV heads, `[blocks, 2, …]` may be K and V or two heads), so the
+engine's own cache-write op puts numbered tokens into two blocks before anything is served, and only
+a reader that finds every one of them is accepted. An unknown layout is refused at start-up.
+
+Source: vLLM 0.26 and 0.32, v1/attention/backends/{cpu_attn,flash_attn}.py (do_kv_cache_update).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inferscale_core.errors import Unsupported
+from inferscale_core.kv.storage import LayerShape
+
+Reader = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(cache, block ids, offsets in block) -> key, value, each [num_tokens, num_kv_heads, head_dim]."""
+
+
+def read_split_last(cache: Tensor, blocks: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """[blocks, heads, tokens, 2 x dim]: K and V side by side; strides NHD or HND."""
+    both = cache[blocks, :, offsets]
+    head_dim = both.shape[-1] // 2
+    return both[..., :head_dim], both[..., head_dim:]
+
+
+def read_pair_first(cache: Tensor, blocks: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """[2, blocks, tokens, heads, dim]: all K, then all V."""
+    return cache[0, blocks, offsets], cache[1, blocks, offsets]
+
+
+def read_pair_second(cache: Tensor, blocks: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """[blocks, 2, tokens, heads, dim]: K and V of a block follow each other."""
+    return cache[blocks, 0, offsets], cache[blocks, 1, offsets]
+
+
+def read_cpu(cache: Tensor, blocks: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """CPU: each block's storage per head is K transposed, [dim, tokens], then V, [tokens, dim]."""
+    num_blocks, num_heads, block_size, width = cache.shape
+    halves = cache.view(num_blocks, num_heads, 2, block_size * width // 2)
+    key = halves[:, :, 0].view(num_blocks, num_heads, width // 2, block_size)
+    value = halves[:, :, 1].view(num_blocks, num_heads, block_size, width // 2)
+    return key[blocks, :, :, offsets], value[blocks, :, offsets]
+
+
+READERS: dict[str, Reader] = {
+    "split_last": read_split_last,
+    "cpu": read_cpu,
+    "pair_first": read_pair_first,
+    "pair_second": read_pair_second,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PagedLayer:
+    """One layer of the engine's paged cache, addressed by slots.
+
+    A slot is `block_id * block_size + offset`, where block ids are the scheduler's.
+    """
+
+    name: str
+    attention: Any
+    cache: Tensor
+    shape: LayerShape
+    block_size: int
+    reader: str
+
+    def read(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies of key and value, each [num_tokens, num_kv_heads, head_dim], cache dtype."""
+        blocks = slots // self.block_size
+        return READERS[self.reader](self.cache, blocks, slots % self.block_size)
+
+    def write(self, slots: Tensor, key: Tensor, value: Tensor) -> None:
+        """key, value: [num_tokens, num_kv_heads, head_dim], cache dtype, contiguous."""
+        self.attention.impl.do_kv_cache_update(self.attention, key, value, self.cache, slots)
+
+
+def open_layer(
+    name: str, attention: Any, cache: Tensor, shape: LayerShape, block_size: int
+) -> PagedLayer:
+    """Find the reader by probing two blocks, and leave them zeroed.
+
+    Call before anything is served. Raises Unsupported that names the layer, backend and shape.
+    """
+    slots = _probe_slots(block_size, cache.device)
+    key, value = _numbered(len(slots), shape, cache)
+    for reader in READERS:
+        layer = PagedLayer(name, attention, cache, shape, block_size, reader)
+        if _finds(layer, slots, key, value):
+            zeros = torch.zeros_like(key)
+            layer.write(slots, zeros, zeros)
+            return layer
+    raise Unsupported(
+        f"layer {name}: no reader for the cache of {type(attention.impl).__name__}, "
+        f"shape {list(cache.shape)}, strides {list(cache.stride())}"
+    )
+
+
+def _probe_slots(block_size: int, device: torch.device) -> Tensor:
+    """Every slot of blocks 1 and 2, not in order; block 0 is the engine's null block."""
+    count = 2 * block_size
+    order = torch.arange(count).roll(block_size // 2 + 1).flip(0)
+    return (order + block_size).to(device, torch.int64)
+
+
+def _numbered(count: int, shape: LayerShape, cache: Tensor) -> tuple[Tensor, Tensor]:
+    """Small integers, exact in every dtype, that differ between neighbours along every axis."""
+    token = torch.arange(count).view(-1, 1, 1)
+    head = torch.arange(shape.num_kv_heads).view(1, -1, 1)
+    dim = torch.arange(shape.head_dim).view(1, 1, -1)
+    key = (token * 7 + head * 31 + dim * 3) % 127 + 1
+    value = -((token * 5 + head * 29 + dim * 11) % 113 + 1)
+    return key.to(cache.device, cache.dtype), value.to(cache.device, cache.dtype)
+
+
+def _finds(layer: PagedLayer, slots: Tensor, key: Tensor, value: Tensor) -> bool:
+    layer.write(slots, key, value)
+    try:
+        read_key, read_value = layer.read(slots)
+    except (IndexError, RuntimeError):
+        return False
+    return (
+        read_key.shape == key.shape
+        and torch.equal(read_key, key)
+        and torch.equal(read_value, value)
+    )
