@@ -53,4 +53,5 @@ def checked_unit_vectors(vectors: Vectors, dimension: int) -> Vectors:
     norms = np.linalg.norm(exact, axis=1)
     for row in np.flatnonzero(norms < _SMALLEST_NORM):
         raise InvalidInput("embedding", f"vector {row} is zero")
-    return (exact / norms[:, None]).astype(np.float32)
+    units: Vectors = (exact / norms[:, None]).astype(np.float32)
+    return units

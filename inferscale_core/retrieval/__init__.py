@@ -1,0 +1,6 @@
+"""One user's memory as a worker holds it: facts, their vectors, and the chunks they need."""
+
+from inferscale_core.retrieval.delta import FactEntry, MemoryDelta, TurnEntry
+from inferscale_core.retrieval.snapshot import ChunkRules, UserSnapshot
+
+__all__ = ["ChunkRules", "FactEntry", "MemoryDelta", "TurnEntry", "UserSnapshot"]

@@ -1,0 +1,54 @@
+"""The nearest earlier facts of a fact: what stands before it while it is encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from inferscale_core.ids import FactId
+from inferscale_core.retrieval.similarity import similarities
+from inferscale_core.retrieval.vectors import FactVectors
+
+_BLOCK_ROWS = 256
+"""Facts compared at once: bounds the scores held to 256 rows of the user's facts."""
+
+
+def nearest_earlier(
+    wanted: Iterable[FactId],
+    order: Sequence[FactId],
+    vectors: FactVectors,
+    *,
+    limit: int,
+    newest_facts: int | None,
+) -> dict[FactId, tuple[FactId, ...]]:
+    """For each wanted fact its `limit` most similar earlier facts, most similar first.
+
+    order: the facts that may be chosen or wanted, earliest first. newest_facts: only that many
+    facts just before the wanted one are looked at. Ties go to the older fact id.
+    """
+    wanted = list(wanted)
+    if limit == 0:
+        return dict.fromkeys(wanted, ())
+    place_by_id = {fact_id: place for place, fact_id in enumerate(order)}
+    never = len(order)
+    places = torch.tensor(
+        [place_by_id.get(fact_id, never) for fact_id in vectors.ids],
+        dtype=torch.long,
+        device=vectors.matrix.device,
+    )
+    chosen: dict[FactId, tuple[FactId, ...]] = {}
+    for begin in range(0, len(wanted), _BLOCK_ROWS):
+        block = wanted[begin : begin + _BLOCK_ROWS]
+        rows = torch.tensor([vectors.row_by_id[fact_id] for fact_id in block])
+        scores = similarities(vectors.matrix[rows], vectors.matrix)
+        own = places[rows][:, None]
+        allowed = places[None] < own
+        if newest_facts is not None:
+            allowed &= places[None] >= own - newest_facts
+        scores.masked_fill_(~allowed, -torch.inf)
+        best = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :limit].tolist()
+        counts = allowed.sum(dim=1).clamp(max=limit).tolist()
+        for fact_id, row, count in zip(block, best, counts, strict=True):
+            chosen[fact_id] = tuple(vectors.ids[index] for index in row[:count])
+    return chosen

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import torch
+
+from inferscale_core.retrieval.similarity import as_exact, rank, similarities
+
+
+def unit_vectors(num: int, dimension: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(num, dimension, generator=generator)
+    return torch.nn.functional.normalize(vectors, dim=1)
+
+
+def test_a_similarity_is_the_same_number_however_it_is_summed() -> None:
+    for dimension in (3, 384, 3072):
+        rows = as_exact(unit_vectors(50, dimension, seed=dimension))
+        at_once = similarities(rows, rows)
+        permuted = torch.randperm(dimension, generator=torch.Generator().manual_seed(1))
+        for i in (0, 17, 49):
+            alone = similarities(rows[i : i + 1], rows[3:4])[0, 0]
+            shuffled = (rows[i, permuted].double() * rows[3, permuted].double()).cumsum(0)[-1]
+            assert at_once[i, 3] == alone == shuffled == similarities(rows[3:4], rows)[0, i]
+
+
+def test_plain_float32_would_not_have_that_property() -> None:
+    rows = unit_vectors(50, 384, seed=0)
+    permuted = torch.randperm(384, generator=torch.Generator().manual_seed(1))
+    assert bool((rows[:, permuted] @ rows[0, permuted] != rows @ rows[0]).any())
+
+
+def test_rounding_moves_a_similarity_by_less_than_float32_would() -> None:
+    vectors = unit_vectors(200, 384, seed=2)
+    exact = similarities(as_exact(vectors), as_exact(vectors))
+    true = vectors.double() @ vectors.double().T
+    assert float((exact - true).abs().max()) < 3e-7
+
+
+def test_ranking_puts_the_greatest_first_and_ties_by_index() -> None:
+    assert rank(torch.tensor([0.5, 0.9, 0.5, 0.9]), 3) == [1, 3, 0]
+    assert rank(torch.tensor([1.0]), 0) == []
