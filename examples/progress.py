@@ -1,0 +1,89 @@
+"""Steps with progress and time: a moving line in a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+PLAIN_LINE_EVERY_S = 10.0
+TITLE_WIDTH = 30
+
+
+class Step:
+    """One step that is going on. `say` as often as you like; what is shown is limited."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.detail = ""
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.started
+
+    def say(self, detail: str, share: float | None = None) -> None:
+        """`detail` replaces the last one; `share` (0 to 1) fills a bar. None leaves the bar out."""
+        self.detail = detail
+
+
+class _PlainStep(Step):
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._shown_at = self.started
+
+    def say(self, detail: str, share: float | None = None) -> None:
+        super().say(detail, share)
+        if time.monotonic() - self._shown_at >= PLAIN_LINE_EVERY_S:
+            self._shown_at = time.monotonic()
+            self._console.print(f"      {detail} ({self.elapsed_s:.0f} s)", style="dim")
+
+
+class _LiveStep(Step):
+    def __init__(self, progress: Progress, title: str) -> None:
+        super().__init__()
+        self._progress = progress
+        self._task = progress.add_task(title, total=None, detail="")
+
+    def say(self, detail: str, share: float | None = None) -> None:
+        super().say(detail, share)
+        total = None if share is None else 1.0
+        self._progress.update(self._task, detail=detail, total=total, completed=share or 0.0)
+
+
+class Steps:
+    """Shows steps one after the other on `console`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Step]:
+        """The body's last `say` stands beside the title, with the time, once it is done."""
+        with self._live(title) if self._console.is_terminal else self._plain(title) as step:
+            yield step
+        self._line("[green]✓[/]", title, step)
+
+    @contextmanager
+    def _live(self, title: str) -> Iterator[Step]:
+        columns = (
+            SpinnerColumn(),
+            TextColumn(f"{{task.description:<{TITLE_WIDTH}}}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[detail]}"),
+        )
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            yield _LiveStep(progress, title)
+
+    @contextmanager
+    def _plain(self, title: str) -> Iterator[Step]:
+        self._console.print(f"  … {title}", style="dim")
+        yield _PlainStep(self._console)
+
+    def _line(self, mark: str, title: str, step: Step) -> None:
+        detail = f"  [dim]{step.detail}[/]" if step.detail else ""
+        self._console.print(f"  {mark} {title:<{TITLE_WIDTH}} {step.elapsed_s:6.1f} s{detail}")

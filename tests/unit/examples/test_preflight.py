@@ -1,0 +1,44 @@
+"""The demo says what the machine lacks before it starts anything."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from examples import preflight
+from examples.preflight import NotReady, check_disk, check_memory, check_packages, check_port
+
+
+def test_a_taken_port_is_named_with_the_setting_that_changes_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(NotReady, match=rf"port {port} is taken.*SOME_SETTING=127\.0\.0\.1"):
+            check_port(f"127.0.0.1:{port}", "SOME_SETTING")
+    check_port(f"127.0.0.1:{port}", "SOME_SETTING")
+
+
+def test_too_little_memory_is_told_in_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "_available_memory_gb", lambda: 3.2)
+    with pytest.raises(NotReady, match=r"8 GB of free memory and finds 3\.2 GB"):
+        check_memory()
+
+
+def test_the_model_counts_only_while_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = preflight.shutil.disk_usage("/")._replace(free=3_000_000_000)
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: usage)
+    assert check_disk(Path("/"), has_model=True) == 3.0
+    with pytest.raises(NotReady, match="7 GB of disk"):
+        check_disk(Path("/"), has_model=False)
+
+
+def test_disk_is_checked_for_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    assert check_disk(tmp_path / "a" / "b", has_model=True) > 0
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_packages()
+    monkeypatch.setattr(preflight, "PACKAGES", ("torch", "no_such_package"))
+    with pytest.raises(NotReady, match="missing: no_such_package"):
+        check_packages()

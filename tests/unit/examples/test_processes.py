@@ -1,0 +1,110 @@
+"""Services started by the demo end with it, whatever they do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from examples.processes import Service, ServiceFailed, ended_by_signals
+
+_PARENT_OF_A_CHILD = """
+import subprocess, sys, time, pathlib
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path("child.pid").write_text(str(child.pid))
+time.sleep(600)
+"""
+
+
+def start(folder: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> Service:
+    (folder / "some_service.py").write_text(source)
+    monkeypatch.chdir(folder)
+    return Service("some service", "some_service", {"GREETING": "hello"}, folder / "log")
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 20
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.02)
+    return path.read_text()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_until_gone(pid: int) -> bool:
+    deadline = time.monotonic() + 20
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not is_running(pid)
+
+
+def test_stop_ends_the_service_and_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = start(tmp_path, _PARENT_OF_A_CHILD, monkeypatch)
+    child = int(wait_for(tmp_path / "child.pid"))
+    service.require_running()
+    service.stop()
+    service.stop()
+    assert wait_until_gone(service.pid)
+    assert wait_until_gone(child)
+
+
+def test_a_service_that_ended_is_explained_by_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "import os, sys; print(os.environ['GREETING'], 'and goodbye'); sys.exit(3)"
+    service = start(tmp_path, source, monkeypatch)
+    service._process.wait(20)
+    with pytest.raises(ServiceFailed, match=r"(?s)exit code 3.*hello and goodbye"):
+        service.require_running()
+    service.stop()
+
+
+def test_a_service_ends_when_the_demo_is_killed_outright(tmp_path: Path) -> None:
+    (tmp_path / "some_service.py").write_text(
+        "import os, pathlib, time\n"
+        "pathlib.Path('service.pid').write_text(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    demo = (
+        "import sys, time, pathlib; sys.path.insert(0, sys.argv[1])\n"
+        "from examples.processes import Service\n"
+        "Service('s', 'some_service', {}, pathlib.Path('log'))\n"
+        "time.sleep(600)\n"
+    )
+    root = Path(__file__).resolve().parents[3]
+    parent = subprocess.Popen([sys.executable, "-c", demo, str(root)], cwd=tmp_path)
+    service = int(wait_for(tmp_path / "service.pid"))
+    parent.kill()
+    parent.wait()
+    assert wait_until_gone(service)
+
+
+def test_sigterm_runs_every_finally() -> None:
+    cleaned_up = []
+
+    def demo() -> None:
+        with ended_by_signals():
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(5)
+            finally:
+                cleaned_up.append(True)
+
+    with pytest.raises(SystemExit) as left:
+        demo()
+    assert cleaned_up
+    assert left.value.code == 128 + signal.SIGTERM
