@@ -11,6 +11,7 @@
     ├── Unsupported           a model, layout or setting we refuse by name    FAILED_PRECONDITION
     ├── Incompatible          two parts that may not work together            FAILED_PRECONDITION
     ├── Unavailable           a part is down or draining; try again           UNAVAILABLE
+    ├── DeadlineExceeded      time is up; a write may have been made          DEADLINE_EXCEEDED
     ├── StoreError            the database failed                             UNAVAILABLE
     └── EngineError           the engine failed one request                   INTERNAL
 
@@ -52,7 +53,7 @@ class AlreadyDeleted(InferScaleError):
     code = "already_deleted"
 
     def __init__(self, fact_id: str) -> None:
-        super().__init__(f"memory {fact_id!r} was stored by this request and has been deleted since")
+        super().__init__(f"memory {fact_id!r} was stored by this request, and deleted since")
         self.fact_id = fact_id
 
 
@@ -97,6 +98,12 @@ class Incompatible(InferScaleError):
 
 class Unavailable(InferScaleError):
     code = "unavailable"
+
+
+class DeadlineExceeded(InferScaleError):
+    """Time is up. A write may or may not have been made: repeat it with its request id."""
+
+    code = "deadline_exceeded"
 
 
 class StoreError(InferScaleError):

@@ -1,1 +1,1 @@
-"""gRPC: generated messages and stubs, how errors become statuses, interceptors, servers, channels."""
+"""gRPC: generated messages and stubs, errors as statuses, interceptors, servers and channels."""
