@@ -1,0 +1,70 @@
+"""The tokens of a model's prompts: `[header][facts][tail]`, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from inferscale_core.errors import InvalidInput
+from inferscale_core.memory.recipes import Recipe
+from inferscale_core.prompt.placement import (
+    FACTS_SLOT,
+    ChatMessage,
+    as_plain_lines,
+    choose,
+    render,
+)
+from inferscale_core.prompt.plain_text import PlainTextEncoder
+from inferscale_core.prompt.tokenizer import Tokenizer
+
+__all__ = ["ChatMessage", "PromptFormat"]
+
+
+class PromptFormat:
+    """How one recipe reads in one model's chat template. Safe to call from several threads.
+
+    header_ids: the same for every chat, user and tenant.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, recipe: Recipe) -> None:
+        self._tokenizer = tokenizer
+        self._recipe = recipe
+        self._encoder = PlainTextEncoder(tokenizer)
+        self._placement = choose(tokenizer, recipe)
+        self._header = render(self._placement, tokenizer, recipe, ["user"]).header
+        self.header_ids = self._header_ids()
+
+    def fact_ids(self, text: str, occurred_at: datetime | None) -> tuple[int, ...]:
+        """The line that stands for a fact. Raises InvalidInput for what is no text."""
+        return self._encoder.encode(self._recipe.render(text, occurred_at))
+
+    def turn_ids(self, speaker: str, text: str) -> tuple[int, ...]:
+        return self._encoder.encode(f"{speaker}: {text}\n")
+
+    def tail_ids(self, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+        """What follows the facts: the end of the notes, the messages, the generation prompt.
+
+        Raises InvalidInput when the model's template refuses the order of roles.
+        """
+        roles = [message.role for message in messages]
+        rendered = render(self._placement, self._tokenizer, self._recipe, roles)
+        if rendered.header != self._header:
+            raise InvalidInput("messages", "the model's chat template moves the notes for them")
+        begin = rendered.slots.index(FACTS_SLOT) + 1
+        ids = list(self._encoder.encode_template(rendered.texts[begin]))
+        for slot, text in zip(rendered.slots[begin:], rendered.texts[begin + 1 :], strict=True):
+            ids.extend(self._encoder.encode(messages[slot - 1].content))
+            ids.extend(self._encoder.encode_template(text))
+        return tuple(ids)
+
+    def _header_ids(self) -> tuple[int, ...]:
+        ids = self._encoder.encode_template(self._header, is_first=True)
+        if self._placement is as_plain_lines:
+            return self._leading_bos() + ids
+        return ids
+
+    def _leading_bos(self) -> tuple[int, ...]:
+        """BOS where this tokenizer puts it before every text; a template writes its own."""
+        bos = self._tokenizer.bos_token_id
+        begins_with = self._tokenizer.encode("a", add_special_tokens=True)[:1]
+        return (bos,) if bos is not None and begins_with == [bos] else ()
