@@ -7,6 +7,7 @@ Source: google/rpc/status.proto, error_details.proto; carried in `grpc-status-de
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -78,6 +79,13 @@ _ERROR_BY_STATUS: dict[grpc.StatusCode, type[InferScaleError]] = {
 
 def log_level(exc: BaseException) -> int:
     return _rule(_domain_error(exc)).level
+
+
+def status_name(exc: BaseException) -> str:
+    """The name of the gRPC status that `exc` becomes or came from: a label of metrics."""
+    if isinstance(exc, asyncio.CancelledError | GeneratorExit):
+        return grpc.StatusCode.CANCELLED.name
+    return _rule(_domain_error(exc)).status.name
 
 
 def to_status(exc: BaseException) -> Status:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -49,15 +49,48 @@ def span(
     `parent` is a context from `context_from`; None means the current span. An exception marks the
     span with its code and goes on.
     """
-    current = _start(name, attributes, kind, parent, links)
-    with trace.use_span(current, record_exception=False, set_status_on_exception=False):
+    current = start_span(name, attributes, kind=kind, parent=parent, links=links)
+    with current_while(current):
         try:
             yield current
         except BaseException as exc:
             record_failure(current, exc)
             raise
         finally:
-            _end(current)
+            end_span(current)
+
+
+def start_span(
+    name: str,
+    attributes: Attributes | None = None,
+    *,
+    kind: SpanKind = SpanKind.INTERNAL,
+    parent: Context | None = None,
+    links: Iterable[Link] = (),
+) -> Span:
+    """A span that outlives a block, as in a generator; give it to `end_span` at last.
+
+    It is current only inside `current_while`.
+    """
+    try:
+        return _tracer.start_span(
+            name, context=parent, kind=kind, attributes=dict(attributes or {}), links=tuple(links)
+        )
+    except Exception:
+        _log.debug("telemetry.span_failed")
+        return INVALID_SPAN
+
+
+def current_while(current: Span) -> AbstractContextManager[Span]:
+    """Make a started span current for the block; neither ends it nor records what is raised."""
+    return trace.use_span(current, record_exception=False, set_status_on_exception=False)
+
+
+def end_span(current: Span) -> None:
+    try:
+        current.end()
+    except Exception:
+        _log.debug("telemetry.span_failed")
 
 
 def record_failure(current: Span, exc: BaseException) -> None:
@@ -131,26 +164,3 @@ def link_to(traceparent: str | None) -> tuple[Link, ...]:
         return ()
     cause = get_current_span(context_from({TRACEPARENT: traceparent})).get_span_context()
     return (Link(cause),) if cause.is_valid else ()
-
-
-def _start(
-    name: str,
-    attributes: Attributes | None,
-    kind: SpanKind,
-    parent: Context | None,
-    links: Iterable[Link],
-) -> Span:
-    try:
-        return _tracer.start_span(
-            name, context=parent, kind=kind, attributes=dict(attributes or {}), links=tuple(links)
-        )
-    except Exception:
-        _log.debug("telemetry.span_failed")
-        return INVALID_SPAN
-
-
-def _end(current: Span) -> None:
-    try:
-        current.end()
-    except Exception:
-        _log.debug("telemetry.span_failed")

@@ -1,0 +1,132 @@
+"""What a chat is asked with and the events it answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Serving(StrEnum):
+    """How a fact reached the model."""
+
+    INJECTED = "injected"
+    NATIVE_HIT = "native_hit"
+    PREFILLED = "prefilled"
+
+
+class ServingMode(StrEnum):
+    """`TEXT` prefills the same prompt tokens that `INJECTED` would inject: the baseline."""
+
+    INJECTED = "injected"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """role: `system`, `user` or `assistant`."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """None: the service's default, which docs/api.md states."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    seed: int | None = None
+    stop: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServedFact:
+    """score: cosine similarity to the question. serving: None when it is not known yet."""
+
+    memory_id: str
+    revision: int
+    score: float
+    num_tokens: int
+    serving: Serving | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and facts of one chat, by the way they were served."""
+
+    prompt_tokens: int
+    injected_tokens: int
+    native_hit_tokens: int
+    prefilled_tokens: int
+    completion_tokens: int
+    facts_injected: int
+    facts_native_hit: int
+    facts_prefilled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Milliseconds on the worker's clock."""
+
+    sync_ms: float
+    embed_ms: float
+    retrieve_ms: float
+    plan_ms: float
+    queue_ms: float
+    inject_ms: float
+    prefill_ms: float
+    first_token_ms: float
+    total_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """The facts found, in prompt order (best-ranked last), with the planned way of serving."""
+
+    facts: tuple[ServedFact, ...]
+    memory_version: int
+    worker_id: str
+    model_revision: str
+    recipe: str
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """With the first token: how each fact was really served."""
+
+    facts: tuple[ServedFact, ...]
+    usage: Usage
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The next piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """finish_reason: `stop`, `length` or `abort`."""
+
+    finish_reason: str
+    usage: Usage
+    timings: Timings
+
+
+ChatEvent = Retrieved | Served | Delta | Done
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswer:
+    """A whole chat, read to its end."""
+
+    text: str
+    retrieved: Retrieved | None
+    served: Served | None
+    done: Done
