@@ -128,13 +128,23 @@ def _source(rows: Sequence[Row]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, only compare")
-    options = parser.parse_args()
+    return check() if parser.parse_args().check else write()
+
+
+def check() -> int:
+    """1 when a file does not hold what the rows say."""
     stale = [path for path, text in outputs().items() if not _holds(path, text)]
     for path in stale:
-        print(f"{'stale' if options.check else 'written'}: {path.relative_to(ROOT)}")
-        if not options.check:
-            path.write_text(outputs()[path], encoding="utf-8")
-    return 1 if stale and options.check else 0
+        print(f"stale: {path.relative_to(ROOT)}; run python -m benchmarks.report")
+    return 1 if stale else 0
+
+
+def write() -> int:
+    for path, text in outputs().items():
+        if not _holds(path, text):
+            path.write_text(text, encoding="utf-8")
+            print(f"written: {path.relative_to(ROOT)}")
+    return 0
 
 
 def outputs() -> dict[Path, str]:

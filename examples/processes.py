@@ -38,7 +38,7 @@ class Service:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **env},
+                env=dict(env),
                 start_new_session=True,
                 preexec_fn=_end_with_parent,
             )

