@@ -1,10 +1,11 @@
-"""What changed for a user since a version, and what a search found."""
+"""What changes and searches give back, and what changed for a user since a version."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from inferscale_core.ids import FactId, TurnId
+from inferscale_core.memory.deletion import DeletionReceipt
 from inferscale_core.memory.facts import Fact, Turn
 
 
@@ -47,3 +48,38 @@ class ChangePage:
     removed_fact_ids: tuple[FactId, ...] = ()
     turns: tuple[Turn, ...] = ()
     removed_turn_ids: tuple[TurnId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFact:
+    """`already_existed`: the user had this statement before, and `fact` is that one."""
+
+    fact: Fact
+    already_existed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedFact:
+    """`dependants`: facts whose chunks had seen the old revision, directly or through others."""
+
+    fact: Fact
+    dependants: tuple[FactId, ...]
+    state: UserState
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedFact:
+    """purged_turn_ids: source turns that went with the fact. The receipt names the dependants."""
+
+    receipt: DeletionReceipt
+    purged_turn_ids: tuple[TurnId, ...]
+    state: UserState
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTurns:
+    """`dependants`: facts whose chunks had seen one of the turns, directly or through others."""
+
+    turn_ids: tuple[TurnId, ...]
+    dependants: tuple[FactId, ...]
+    state: UserState

@@ -61,3 +61,13 @@ class Turn:
     text: str
     memory_version: int
     occurred_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """A turn as the caller states it. Without an id it is given one."""
+
+    speaker: str
+    text: str
+    occurred_at: datetime | None = None
+    turn_id: TurnId | None = None

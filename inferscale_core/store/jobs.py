@@ -1,0 +1,218 @@
+"""Runs the queue's jobs in this process.
+
+A job is waiting, then running in one process, then gone. A handler that raises, or is cut off at
+shutdown, leaves its job waiting for a next attempt. A process that dies leaves its jobs running
+with a heartbeat that stops; another process puts them back. So a job ends only by a handler that
+returned, and handlers must bear to run twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import procrastinate
+import psycopg
+from procrastinate.jobs import Job as QueueJob
+from procrastinate.retry import BaseRetryStrategy, RetryDecision
+from procrastinate.worker import Worker as QueueWorker
+from sqlalchemy import URL, make_url
+
+from inferscale_core.errors import InferScaleError
+from inferscale_core.store import queueing
+from inferscale_core.store.database import Store
+from inferscale_core.store.embedded import conninfo
+from inferscale_core.store.queueing import QUEUE, EncodeJob, ForgetJob, Job, QueueDepth
+
+_log = logging.getLogger(__name__)
+
+AnyJob = TypeVar("AnyJob", EncodeJob, ForgetJob)
+
+_RESTART_PAUSE_S = 1.0
+"""Between two attempts to run the queue on a database that cannot be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobHandlers:
+    """A handler returns when the work is done, and raises to be called again later."""
+
+    encode: Callable[[EncodeJob], Awaitable[None]]
+    forget: Callable[[ForgetJob], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTimes:
+    """Seconds. A job of a killed process waits for up to stalled_after + sweep.
+
+    poll: a waiting job is found after at most this long where no listener tells at once.
+    max_backoff: between attempts of a job that fails again and again, after 1, 2, 4, ...
+    grace: time that running handlers have at shutdown.
+    """
+
+    poll: float = 1.0
+    heartbeat: float = 5.0
+    stalled_after: float = 20.0
+    sweep: float = 5.0
+    max_backoff: float = 30.0
+    grace: float = 10.0
+
+
+class JobQueue:
+    """Runs up to `concurrency` jobs at once; two with the same lock never together.
+
+    `listen_url` is a direct URL of the database for the queue's own connections and its listener;
+    without it the queue uses the store's URL and polls, which works through a pooler.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        handlers: JobHandlers,
+        *,
+        concurrency: int,
+        listen_url: str | URL | None = None,
+        times: QueueTimes | None = None,
+    ) -> None:
+        self._store = store
+        self._handlers = handlers
+        self._concurrency = concurrency
+        self._url = make_url(listen_url) if listen_url else store.url
+        self._listens = listen_url is not None
+        self._times = times or QueueTimes()
+        self._stopping = asyncio.Event()
+        self._worker: QueueWorker | None = None
+        self._running: set[int] = set()
+
+    async def run(self) -> None:
+        """Until `stop`, over database restarts. Cancelling it stops too."""
+        while not self._stopping.is_set():
+            try:
+                await self._run_once()
+            except (procrastinate.exceptions.ProcrastinateException, psycopg.Error) as exc:
+                _log.warning("job_queue_interrupted", extra={"error": type(exc).__name__})
+            if not self._stopping.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), _RESTART_PAUSE_S)
+
+    def stop(self) -> None:
+        """Takes no more jobs; `run` returns when the running ones have ended or were cut off."""
+        self._stopping.set()
+        if self._worker is not None:
+            self._worker.stop()  # type: ignore[no-untyped-call]
+
+    async def depth(self) -> QueueDepth:
+        async with self._store.system() as transaction:
+            return await queueing.depth(transaction.session)
+
+    async def _run_once(self) -> None:
+        app = self._app()
+        async with app.open_async():
+            self._worker = QueueWorker(
+                app,
+                queues=[QUEUE],
+                name=None,
+                concurrency=self._concurrency,
+                fetch_job_polling_interval=self._times.poll,
+                listen_notify=self._listens,
+                delete_jobs="always",
+                install_signal_handlers=False,
+                update_heartbeat_interval=self._times.heartbeat,
+                stalled_worker_timeout=self._times.stalled_after,
+                shutdown_graceful_timeout=self._times.grace,
+            )
+            sweeper = asyncio.create_task(self._sweep(self._worker), name="job_queue_sweeper")
+            try:
+                if not self._stopping.is_set():
+                    await self._worker.run()  # type: ignore[no-untyped-call]
+            finally:
+                self._worker = None
+                sweeper.cancel()
+                await asyncio.gather(sweeper, return_exceptions=True)
+
+    def _app(self) -> procrastinate.App:
+        connector = procrastinate.PsycopgConnector(
+            conninfo=conninfo(self._url),
+            kwargs={"prepare_threshold": None},
+            min_size=1,
+            max_size=2,
+            timeout=10.0,
+        )
+        app = procrastinate.App(connector=connector)
+        backoff = _Backoff(self._times.max_backoff)
+
+        async def encode(context: procrastinate.JobContext, /, **fields: str) -> None:
+            await self._handle(context, EncodeJob(**fields), self._handlers.encode)  # type: ignore[arg-type]
+
+        async def forget(context: procrastinate.JobContext, /, **fields: str) -> None:
+            await self._handle(context, ForgetJob(**fields), self._handlers.forget)  # type: ignore[arg-type]
+
+        for job, function in ((EncodeJob, encode), (ForgetJob, forget)):
+            app.task(name=job.task, queue=QUEUE, pass_context=True, retry=backoff)(function)
+        return app
+
+    async def _handle(
+        self,
+        context: procrastinate.JobContext,
+        job: AnyJob,
+        handler: Callable[[AnyJob], Awaitable[None]],
+    ) -> None:
+        assert context.job.id is not None, "a job that runs has been stored"
+        self._running.add(context.job.id)
+        try:
+            await handler(job)
+        except Exception as exc:
+            if not await self._is_superseded(job):
+                raise
+            _log.info("job_superseded", extra={"task": job.task, "error": type(exc).__name__})
+        finally:
+            self._running.discard(context.job.id)
+
+    async def _is_superseded(self, job: Job) -> bool:
+        """A newer job for the same work waits, and cannot start before this one has ended.
+
+        Then this one ends: a next attempt of its own could not be queued beside the other.
+        """
+        with suppress(InferScaleError):
+            async with self._store.system() as transaction:
+                return await queueing.is_waiting(transaction.session, job)
+        return False
+
+    async def _sweep(self, worker: QueueWorker) -> None:
+        """Puts back the jobs of dead processes, and those that this one lost.
+
+        Lost: the job was taken, or its handler had ended, when the database went away. Such a job
+        is running for the database and not here, at two sweeps in a row.
+        """
+        suspects: set[int] = set()
+        while True:
+            await asyncio.sleep(self._times.sweep)
+            try:
+                async with self._store.system() as transaction:
+                    lost: set[int] = set()
+                    if worker.worker_id is not None:
+                        taken = await queueing.doing(transaction.session, worker.worker_id)
+                        idle = taken - self._running
+                        suspects, lost = idle, idle & suspects
+                    gone = await queueing.stalled(transaction.session, self._times.stalled_after)
+                    found = sorted(lost.union(gone))
+                    if found:
+                        await queueing.requeue(transaction.session, found)
+                        _log.warning("jobs_taken_up_again", extra={"count": len(found)})
+            except InferScaleError as exc:
+                _log.warning("job_sweep_failed", extra={"error": exc.code})
+
+
+class _Backoff(BaseRetryStrategy):
+    """1, 2, 4, ... seconds, and for ever: what failed may work once a worker has come back."""
+
+    def __init__(self, max_s: float) -> None:
+        self._max_s = max_s
+
+    def get_retry_decision(self, *, exception: BaseException, job: QueueJob) -> RetryDecision:
+        wait_s = min(self._max_s, 2.0 ** min(job.attempts, 20))
+        return RetryDecision(retry_at=datetime.now(UTC) + timedelta(seconds=wait_s))

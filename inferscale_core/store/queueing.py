@@ -1,0 +1,167 @@
+"""Jobs: written in the transaction of the change that needs them, so that both commit or neither.
+
+Two jobs that would do the same work have the same queueing lock, and at most one of them waits at a
+time. A change whose job is waiting already does not add another; it *holds* the waiting row until
+it commits. Without that, a worker could take the job, miss the change that is not yet visible, and
+finish; the change would then have no job. (The queue's workers skip rows that are held.)
+
+Jobs hold ids, never text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+from sqlalchemy import bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.types import BigInteger
+
+from inferscale_core.ids import TenantId, UserId, WorkerId
+from inferscale_core.store.identifiers import content_hash
+
+QUEUE = "inferscale"
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeJob:
+    """Encode what is missing of one user for one model."""
+
+    task: ClassVar[str] = "encode_user"
+
+    tenant_id: TenantId
+    user_id: UserId
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetJob:
+    """Ask one worker again to forget what a receipt names."""
+
+    task: ClassVar[str] = "forget_user"
+
+    tenant_id: TenantId
+    user_id: UserId
+    receipt_id: str
+    worker_id: WorkerId
+
+
+Job = EncodeJob | ForgetJob
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """`oldest_s`: age of the oldest job that waits, 0 when none does."""
+
+    waiting: int
+    running: int
+    oldest_s: float
+
+
+def lock_of(job: Job) -> str:
+    return f"{job.task}:{content_hash(*asdict(job).values())[:40]}"
+
+
+# The columns are those of procrastinate 3.10, whose schema our migrations apply.
+_ENQUEUE = text(
+    """
+    INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, scheduled_at)
+    VALUES (
+        :queue, :task, :lock, :lock, CAST(:arguments AS jsonb),
+        CASE WHEN :delay_s > 0 THEN now() + make_interval(secs => :delay_s) END
+    )
+    ON CONFLICT (queueing_lock) WHERE status = 'todo'
+    DO UPDATE SET scheduled_at = CASE
+        WHEN excluded.scheduled_at IS NULL THEN NULL
+        ELSE procrastinate_jobs.scheduled_at
+    END
+    """
+)
+
+_REQUEUE = text(
+    """
+    WITH gone AS (
+        DELETE FROM procrastinate_jobs
+        WHERE id = ANY (:job_ids) AND status = 'doing'
+        RETURNING queue_name, task_name, lock, queueing_lock, args
+    )
+    INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args)
+    SELECT queue_name, task_name, lock, queueing_lock, args FROM gone
+    ON CONFLICT (queueing_lock) WHERE status = 'todo' DO UPDATE SET scheduled_at = NULL
+    """
+).bindparams(bindparam("job_ids", type_=ARRAY(BigInteger)))
+
+_STALLED = text(
+    """
+    SELECT j.id FROM procrastinate_jobs j
+    LEFT JOIN procrastinate_workers w ON w.id = j.worker_id
+    WHERE j.status = 'doing' AND j.queue_name = :queue
+      AND (w.id IS NULL OR w.last_heartbeat < now() - make_interval(secs => :stalled_after_s))
+    FOR UPDATE OF j SKIP LOCKED
+    """
+)
+
+_DOING = text("SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = :worker_id")
+
+_WAITING = text("SELECT 1 FROM procrastinate_jobs WHERE status = 'todo' AND queueing_lock = :lock")
+
+_DEPTH = text(
+    """
+    SELECT count(*) FILTER (WHERE j.status = 'todo'),
+        count(*) FILTER (WHERE j.status = 'doing'),
+        coalesce(extract(epoch FROM now() - min(e.at) FILTER (WHERE j.status = 'todo')), 0)
+    FROM procrastinate_jobs j
+    LEFT JOIN procrastinate_events e ON e.job_id = j.id AND e.type = 'deferred'
+    WHERE j.queue_name = :queue
+    """
+)
+
+
+async def enqueue(session: AsyncSession, job: Job, *, delay_s: float = 0.0) -> None:
+    """The job runs some time after the transaction's commit, at least once.
+
+    One that waits already is not added again, and no longer waits for its next attempt when this
+    one has no delay.
+    """
+    await session.execute(
+        _ENQUEUE,
+        {
+            "queue": QUEUE,
+            "task": job.task,
+            "lock": lock_of(job),
+            "arguments": json.dumps(asdict(job)),
+            "delay_s": delay_s,
+        },
+    )
+
+
+async def is_waiting(session: AsyncSession, job: Job) -> bool:
+    return (await session.execute(_WAITING, {"lock": lock_of(job)})).first() is not None
+
+
+async def requeue(session: AsyncSession, job_ids: Sequence[int]) -> None:
+    """Puts running jobs back as new ones.
+
+    As new ones, so that the process that was thought dead and ends the job after all ends nothing:
+    by then a change may rely on the job to run again.
+    """
+    await session.execute(_REQUEUE, {"job_ids": list(job_ids)})
+
+
+async def stalled(session: AsyncSession, stalled_after_s: float) -> list[int]:
+    """Running jobs whose process is gone or has been silent for so long."""
+    found = await session.scalars(_STALLED, {"queue": QUEUE, "stalled_after_s": stalled_after_s})
+    return list(found)
+
+
+async def doing(session: AsyncSession, queue_worker_id: int) -> set[int]:
+    """Jobs that one queue worker has taken and not ended."""
+    return set(await session.scalars(_DOING, {"worker_id": queue_worker_id}))
+
+
+async def depth(session: AsyncSession) -> QueueDepth:
+    waiting, running, oldest_s = (await session.execute(_DEPTH, {"queue": QUEUE})).one()
+    return QueueDepth(waiting, running, float(oldest_s))

@@ -1,0 +1,1 @@
+"""Schema steps, named by UTC minute and subject."""
