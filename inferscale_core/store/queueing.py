@@ -28,13 +28,17 @@ QUEUE = "inferscale"
 
 @dataclass(frozen=True, slots=True)
 class EncodeJob:
-    """Encode what is missing of one user for one model."""
+    """Encode what is missing of one user for one model.
+
+    `traceparent`: the span of the write that queued it, empty outside of any trace.
+    """
 
     task: ClassVar[str] = "encode_user"
 
     tenant_id: TenantId
     user_id: UserId
     model: str
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,9 @@ class QueueDepth:
 
 
 def lock_of(job: Job) -> str:
-    return f"{job.task}:{content_hash(*asdict(job).values())[:40]}"
+    """Equal for jobs that would do the same work, whatever caused them."""
+    work = [value for name, value in asdict(job).items() if name != "traceparent"]
+    return f"{job.task}:{content_hash(*work)[:40]}"
 
 
 # The columns are those of procrastinate 3.10, whose schema our migrations apply.

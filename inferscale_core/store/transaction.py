@@ -18,6 +18,7 @@ from inferscale_core.store.tenants import ApiKeyRepository, TenantRepository
 from inferscale_core.store.turns import TurnRepository
 from inferscale_core.store.users import UserRepository
 from inferscale_core.store.workers import WorkerRegistry
+from inferscale_core.telemetry.tracing import current_traceparent
 
 
 class TenantTransaction:
@@ -54,7 +55,7 @@ class TenantTransaction:
         """One job for each model of the tenant. Ends every transaction that changes a user's
         facts or turns."""
         for model in (await self.tenants.get()).models:
-            job = EncodeJob(self.tenant_id, user_id, model)
+            job = EncodeJob(self.tenant_id, user_id, model, current_traceparent() or "")
             await queueing.enqueue(self._session, job, delay_s=delay_s)
 
     async def queue_forget(

@@ -126,3 +126,17 @@ class JoinWorkerResponse(_message.Message):
 
     def __init__(self, lease_s: _Optional[int]=...) -> None:
         ...
+
+class RemoveWorkerRequest(_message.Message):
+    __slots__ = ('worker_id',)
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+
+    def __init__(self, worker_id: _Optional[str]=...) -> None:
+        ...
+
+class RemoveWorkerResponse(_message.Message):
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        ...

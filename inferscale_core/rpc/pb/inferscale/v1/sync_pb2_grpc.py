@@ -25,6 +25,7 @@ class SyncServiceStub(object):
         """
         self.ListChanges = channel.unary_stream('/inferscale.v1.SyncService/ListChanges', request_serializer=inferscale_dot_v1_dot_sync__pb2.ListChangesRequest.SerializeToString, response_deserializer=inferscale_dot_v1_dot_sync__pb2.ListChangesResponse.FromString, _registered_method=True)
         self.JoinWorker = channel.unary_unary('/inferscale.v1.SyncService/JoinWorker', request_serializer=inferscale_dot_v1_dot_sync__pb2.JoinWorkerRequest.SerializeToString, response_deserializer=inferscale_dot_v1_dot_sync__pb2.JoinWorkerResponse.FromString, _registered_method=True)
+        self.RemoveWorker = channel.unary_unary('/inferscale.v1.SyncService/RemoveWorker', request_serializer=inferscale_dot_v1_dot_sync__pb2.RemoveWorkerRequest.SerializeToString, response_deserializer=inferscale_dot_v1_dot_sync__pb2.RemoveWorkerResponse.FromString, _registered_method=True)
 
 class SyncServiceServicer(object):
     """Served by control, called by workers with the internal token. Workers have no database access.
@@ -45,8 +46,16 @@ class SyncServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemoveWorker(self, request, context):
+        """For operators, with their credential: forgets a worker that will never come back, and ends the
+        pending lines that deletion receipts hold for it. NOT_FOUND when no such worker has joined.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 def add_SyncServiceServicer_to_server(servicer, server):
-    rpc_method_handlers = {'ListChanges': grpc.unary_stream_rpc_method_handler(servicer.ListChanges, request_deserializer=inferscale_dot_v1_dot_sync__pb2.ListChangesRequest.FromString, response_serializer=inferscale_dot_v1_dot_sync__pb2.ListChangesResponse.SerializeToString), 'JoinWorker': grpc.unary_unary_rpc_method_handler(servicer.JoinWorker, request_deserializer=inferscale_dot_v1_dot_sync__pb2.JoinWorkerRequest.FromString, response_serializer=inferscale_dot_v1_dot_sync__pb2.JoinWorkerResponse.SerializeToString)}
+    rpc_method_handlers = {'ListChanges': grpc.unary_stream_rpc_method_handler(servicer.ListChanges, request_deserializer=inferscale_dot_v1_dot_sync__pb2.ListChangesRequest.FromString, response_serializer=inferscale_dot_v1_dot_sync__pb2.ListChangesResponse.SerializeToString), 'JoinWorker': grpc.unary_unary_rpc_method_handler(servicer.JoinWorker, request_deserializer=inferscale_dot_v1_dot_sync__pb2.JoinWorkerRequest.FromString, response_serializer=inferscale_dot_v1_dot_sync__pb2.JoinWorkerResponse.SerializeToString), 'RemoveWorker': grpc.unary_unary_rpc_method_handler(servicer.RemoveWorker, request_deserializer=inferscale_dot_v1_dot_sync__pb2.RemoveWorkerRequest.FromString, response_serializer=inferscale_dot_v1_dot_sync__pb2.RemoveWorkerResponse.SerializeToString)}
     generic_handler = grpc.method_handlers_generic_handler('inferscale.v1.SyncService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
     server.add_registered_method_handlers('inferscale.v1.SyncService', rpc_method_handlers)
@@ -62,3 +71,7 @@ class SyncService(object):
     @staticmethod
     def JoinWorker(request, target, options=(), channel_credentials=None, call_credentials=None, insecure=False, compression=None, wait_for_ready=None, timeout=None, metadata=None):
         return grpc.experimental.unary_unary(request, target, '/inferscale.v1.SyncService/JoinWorker', inferscale_dot_v1_dot_sync__pb2.JoinWorkerRequest.SerializeToString, inferscale_dot_v1_dot_sync__pb2.JoinWorkerResponse.FromString, options, channel_credentials, insecure, call_credentials, compression, wait_for_ready, timeout, metadata, _registered_method=True)
+
+    @staticmethod
+    def RemoveWorker(request, target, options=(), channel_credentials=None, call_credentials=None, insecure=False, compression=None, wait_for_ready=None, timeout=None, metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/inferscale.v1.SyncService/RemoveWorker', inferscale_dot_v1_dot_sync__pb2.RemoveWorkerRequest.SerializeToString, inferscale_dot_v1_dot_sync__pb2.RemoveWorkerResponse.FromString, options, channel_credentials, insecure, call_credentials, compression, wait_for_ready, timeout, metadata, _registered_method=True)
