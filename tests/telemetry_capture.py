@@ -5,6 +5,7 @@ OpenTelemetry takes one provider for a process, so all tests share these.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 from collections.abc import Iterator
@@ -34,6 +35,13 @@ class Capture:
     def spans(self, name: str | None = None) -> list[ReadableSpan]:
         finished = self._exporter.get_finished_spans()
         return [span for span in finished if name is None or span.name == name]
+
+    async def all_spans(self, name: str, count: int) -> list[ReadableSpan]:
+        """Waits for `count` spans: a server ends its own after the client has its answer."""
+        async with asyncio.timeout(5):
+            while len(self.spans(name)) < count:
+                await asyncio.sleep(0.005)
+        return self.spans(name)
 
     def values(self) -> dict[Series, float]:
         """Of every series: its sum, last value, or for a histogram its count."""

@@ -59,6 +59,7 @@ class ChatStream:
         pieces: list[str] = []
         retrieved: Retrieved | None = None
         served: Served | None = None
+        done: Done | None = None
         async with self:
             async for event in self:
                 match event:
@@ -69,5 +70,7 @@ class ChatStream:
                     case Delta(text):
                         pieces.append(text)
                     case Done():
-                        return ChatAnswer("".join(pieces), retrieved, served, event)
-        raise EngineError("the chat ended without saying how")
+                        done = event
+        if done is None:
+            raise EngineError("the chat ended without saying how")
+        return ChatAnswer("".join(pieces), retrieved, served, done)

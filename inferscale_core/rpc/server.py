@@ -51,10 +51,6 @@ class ServerOptions:
         """A ping may arrive early by what the network held its forerunner up: half is allowed."""
         return [
             ("grpc.http2.min_ping_interval_without_data_ms", int(self.min_ping_interval_s * 500)),
-            (
-                "grpc.http2.min_recv_ping_interval_without_data_ms",
-                int(self.min_ping_interval_s * 500),
-            ),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.keepalive_time_ms", int(self.ping_interval_s * 1000)),
             ("grpc.keepalive_timeout_ms", int(self.ping_timeout_s * 1000)),

@@ -26,8 +26,9 @@ from inferscale_core.telemetry.tracing import current_trace_id
 
 DOMAIN = "inferscale"
 DETAILS_KEY = "grpc-status-details-bin"
-MAX_MESSAGE = 1000
-"""Characters of a message; all trailers of a call must fit into 8 KiB, percent-encoded."""
+MAX_BYTES = 800
+"""Of a message or field. Percent-encoded once and in the details four times at most, base64, that
+stays below the 8 KiB at which gRPC may refuse a call's trailers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,4 +186,7 @@ def _packed(detail: ErrorInfo | BadRequest) -> Any:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
+    encoded = text.encode()
+    if len(encoded) <= MAX_BYTES:
+        return text
+    return encoded[: MAX_BYTES - 3].decode(errors="ignore") + "…"

@@ -10,7 +10,13 @@ from google.rpc.status_pb2 import Status
 
 from inferscale_core import errors
 from inferscale_core.errors import InferScaleError
-from inferscale_core.rpc.pb.inferscale.v1 import memory_pb2, memory_pb2_grpc, worker_pb2
+from inferscale_core.rpc.pb.inferscale.v1 import (
+    chat_pb2,
+    chat_pb2_grpc,
+    memory_pb2,
+    memory_pb2_grpc,
+    worker_pb2,
+)
 from inferscale_core.rpc.pb.inferscale.v1.worker_pb2_grpc import WorkerServiceStub
 from inferscale_core.rpc.status import error_from, log_level, to_status
 from tests.rpc.conftest import Served
@@ -100,14 +106,11 @@ async def test_a_refused_field_is_named_in_bad_request(
 async def test_an_error_in_a_stream_reaches_the_client_as_itself(
     served: Served, channel: grpc.aio.Channel
 ) -> None:
-    from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, chat_pb2_grpc
-
     served.chat.pause = _raising(errors.EngineError("request r-1 failed"))
-    received = []
+    responses = chat_pb2_grpc.ChatServiceStub(channel).Chat(chat_pb2.ChatRequest()).__aiter__()
+    assert (await anext(responses)).HasField("retrieved")
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        async for response in chat_pb2_grpc.ChatServiceStub(channel).Chat(chat_pb2.ChatRequest()):
-            received.append(response.WhichOneof("event"))
-    assert received == ["retrieved"]
+        await anext(responses)
     assert isinstance(error_from(raised.value), errors.EngineError)
 
 
@@ -148,13 +151,16 @@ async def test_a_message_that_is_too_long_is_the_callers_fault(
     assert isinstance(error_from(raised.value), errors.InvalidInput)
 
 
-async def test_a_very_long_message_still_fits_into_the_trailers(
-    served: Served, channel: grpc.aio.Channel
+@pytest.mark.parametrize("character", ["x", "ü", "鍵", "🔑"])
+async def test_a_very_long_message_always_fits_into_the_trailers(
+    served: Served, channel: grpc.aio.Channel, character: str
 ) -> None:
-    served.memory.before = _raising(errors.NotFound("memory", "ü" * 100_000))
-    failure = await _failure(served, channel)
-    assert failure.code() is grpc.StatusCode.NOT_FOUND
-    assert isinstance(error_from(failure), errors.NotFound)
+    long = character * 100_000
+    served.memory.before = _raising(errors.InvalidInput(long, long))
+    for _ in range(20):
+        failure = await _failure(served, channel)
+        assert failure.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert isinstance(error_from(failure), errors.InvalidInput)
 
 
 def _refused_by_worker(error: InferScaleError) -> grpc.aio.AioRpcError:
