@@ -217,12 +217,16 @@ def wait_and_show(running: subprocess.Popen[bytes]) -> None:
             running.wait(PROGRESS_EVERY_S)
             return
         except subprocess.TimeoutExpired:
-            now = last_lines(1).strip()[:60]
-            print(f"    {time.monotonic() - started:4.0f} s  {now}", flush=True)
+            print(f"    {time.monotonic() - started:4.0f} s  {what_pip_is_at()}", flush=True)
         except BaseException:
             running.terminate()
             running.wait()
             raise
+
+
+def what_pip_is_at() -> str:
+    lines = [line.strip() for line in last_lines(200).splitlines()]
+    return next((line[:60] for line in reversed(lines) if line and "WARNING" not in line), "")
 
 
 def last_lines(count: int) -> str:

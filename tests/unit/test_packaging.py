@@ -1,0 +1,107 @@
+"""The wheel, and what it needs. Built without a network, from the packages that are installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BLOCKER = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Built from a copy, so that the tree stays clean."""
+    source = tmp_path_factory.mktemp("source")
+    names = ["pyproject.toml", "README.md", "LICENSE", "inferscale_core", "services", "migrations"]
+    subprocess.run(["cp", "-r", *names, str(source)], cwd=ROOT, check=True)
+    out = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation"]
+    command += ["--no-index", "-w", str(out)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (path,) = out.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_the_wheel_holds_what_runs_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    names = set(wheel.namelist())
+    assert {name.split("/")[0] for name in names} == {
+        "inferscale_core",
+        "services",
+        "migrations",
+        "inferscale_memory-0.1.0.dist-info",
+    }
+    sources = [
+        str(path.relative_to(ROOT))
+        for folder in ("inferscale_core", "services", "migrations")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    assert set(sources) <= names
+    assert {"inferscale_core/py.typed", "migrations/script.py.mako"} <= names
+    assert "inferscale_memory-0.1.0.dist-info/licenses/LICENSE" in names
+
+
+def test_the_wheel_brings_the_command(wheel: zipfile.ZipFile) -> None:
+    entries = wheel.read("inferscale_memory-0.1.0.dist-info/entry_points.txt").decode()
+    assert "inferscale = services.cli:main" in entries
+
+
+def test_the_client_imports_with_the_base_dependencies_alone() -> None:
+    allowed = base_distributions()
+    blocked = {
+        module
+        for module, distributions in packages_distributions().items()
+        if not {canonicalize_name(name) for name in distributions} & allowed
+    }
+    assert {"torch", "vllm", "numpy", "sqlalchemy", "pydantic"} <= blocked
+    program = BLOCKER.format(blocked=blocked) + "import inferscale_core.client\nprint('imported')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "imported\n", done.stderr
+
+
+@pytest.mark.parametrize("command", ["control", "worker", "migrate"])
+def test_the_command_knows(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "services.cli", command, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert f"inferscale {command}" in done.stdout
+
+
+def base_distributions() -> set[str]:
+    """What `pip install inferscale-memory` installs, and the project itself."""
+    found: set[str] = set()
+    todo = ["inferscale-memory"]
+    while todo:
+        name = str(canonicalize_name(todo.pop()))
+        if name in found:
+            continue
+        found.add(name)
+        for text in requires(name) or []:
+            item = Requirement(text)
+            if item.marker is None or item.marker.evaluate({"extra": ""}):
+                todo.append(item.name)
+    return found
