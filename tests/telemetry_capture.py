@@ -83,12 +83,14 @@ def captured() -> Iterator[Capture]:
     _providers()[0].clear()
     handler = logging.StreamHandler(capture.stream)
     handler.setFormatter(EventFormatter())
-    root = logging.getLogger()
-    level = root.level
+    root, ours = logging.getLogger(), logging.getLogger("inferscale_core")
+    levels = root.level, ours.level
     root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
+    root.setLevel(logging.INFO)
+    ours.setLevel(logging.DEBUG)
     try:
         yield capture
     finally:
         root.removeHandler(handler)
-        root.setLevel(level)
+        root.setLevel(levels[0])
+        ours.setLevel(levels[1])
