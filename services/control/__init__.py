@@ -1,0 +1,1 @@
+"""The control plane: facts, tenants, jobs and routing. Stateless; Postgres holds everything."""

@@ -1,0 +1,42 @@
+"""`python -m services.control`: the control service, until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+
+from inferscale_core.embedding import load_embedder
+from inferscale_core.errors import InferScaleError
+from inferscale_core.rpc.server import serve_until_signal
+from inferscale_core.settings import Settings
+from inferscale_core.telemetry.setup import start_telemetry
+from services.control.app import ControlApp
+
+
+def main() -> int:
+    settings = Settings()
+    telemetry = start_telemetry(
+        settings.telemetry, service="inferscale-control", instance=socket.gethostname()
+    )
+    try:
+        asyncio.run(serve(settings))
+    except InferScaleError as exc:
+        print(f"{exc.code}: {exc}", file=sys.stderr)
+        return 1
+    finally:
+        telemetry.stop()
+    return 0
+
+
+async def serve(settings: Settings) -> None:
+    app = ControlApp(settings, load_embedder(settings.embedder))
+    try:
+        await app.start()
+        await serve_until_signal(app.server, settings.control.grace_s)
+    finally:
+        await app.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""The control service, wired: store, embedder, use cases, jobs and the gRPC server."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from inferscale_core.embedding import Embedder
+from inferscale_core.errors import Incompatible, InvalidInput
+from inferscale_core.memory.recipes import Recipe, recipe_by_name
+from inferscale_core.rpc.auth import SharedTokens
+from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, memory_pb2, sync_pb2, tenant_pb2
+from inferscale_core.rpc.pb.inferscale.v1.chat_pb2_grpc import add_ChatServiceServicer_to_server
+from inferscale_core.rpc.pb.inferscale.v1.memory_pb2_grpc import (
+    add_MemoryServiceServicer_to_server,
+)
+from inferscale_core.rpc.pb.inferscale.v1.sync_pb2_grpc import add_SyncServiceServicer_to_server
+from inferscale_core.rpc.pb.inferscale.v1.tenant_pb2_grpc import (
+    add_TenantServiceServicer_to_server,
+)
+from inferscale_core.rpc.server import RpcServer, ServerOptions
+from inferscale_core.settings import ControlSettings, DatabaseSettings, Settings
+from inferscale_core.store import JobHandlers, JobQueue, Store
+from inferscale_core.telemetry.logs import get_logger
+from services.control.auth import ControlAuthenticator
+from services.control.background import Background
+from services.control.chat.servicer import ChatServicer
+from services.control.chat.use_cases import ChatUseCases
+from services.control.embedding_pool import EmbeddingPool
+from services.control.encoding.forgetting import Forgetter
+from services.control.encoding.use_cases import EncodeJobs, ForgetJobs
+from services.control.memory.adding import AddUseCases
+from services.control.memory.preparation import FactPreparation
+from services.control.memory.reading import ReadUseCases
+from services.control.memory.removing import RemoveUseCases
+from services.control.memory.servicer import MemoryServicer
+from services.control.memory.turns import TurnUseCases
+from services.control.memory.use_cases import MemoryUseCases
+from services.control.sync.servicer import SyncServicer
+from services.control.sync.use_cases import SyncUseCases
+from services.control.tenants.servicer import TenantServicer
+from services.control.tenants.use_cases import TenantUseCases
+from services.control.workers import WorkerChannels, WorkerDirectory
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every use case is built from. Owned by `ControlApp`."""
+
+    store: Store
+    pool: EmbeddingPool
+    preparation: FactPreparation
+    directory: WorkerDirectory
+    channels: WorkerChannels
+    forgetter: Forgetter
+    background: Background
+
+
+class ControlApp:
+    """Built, started once, stopped once; all in one event loop.
+
+    started   the database was checked, jobs run, gRPC answers and health says SERVING
+    stopped   calls have ended, running jobs have ended or are back in the queue, nothing is open
+    """
+
+    def __init__(self, settings: Settings, embedder: Embedder) -> None:
+        """Raises InvalidInput for settings that are missing, Incompatible for another embedder."""
+        check_settings(settings, embedder)
+        self._settings = settings.control
+        self.parts = _parts(settings, embedder)
+        self.server = _server(settings, self.parts)
+        self._jobs = _job_queue(settings, self.parts)
+        self._running_jobs: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Returns the port. Raises Unsupported for a database that we refuse, or Unavailable."""
+        await self.parts.store.check()
+        self._running_jobs = asyncio.create_task(self._jobs.run(), name="jobs")
+        return await self.server.start(self._settings.listen)
+
+    async def stop(self) -> None:
+        """After the server has drained. Jobs that are cut off run again elsewhere."""
+        self._jobs.stop()
+        if self._running_jobs is not None:
+            await self._running_jobs
+        await self.parts.background.close()
+        await self.parts.channels.close()
+        await asyncio.to_thread(self.parts.pool.close)
+        await self.parts.store.close()
+        _log.info("control.stopped")
+
+
+def check_settings(settings: Settings, embedder: Embedder) -> None:
+    if not settings.control.internal_token.get_secret_value():
+        raise InvalidInput("control.internal_token", "must be set")
+    if settings.database.url is None:
+        raise InvalidInput("database.url", "must be set")
+    if embedder.identity.dimension != settings.embedder.dimension:
+        raise Incompatible(
+            f"the embedder gives {embedder.identity.dimension} dimensions,"
+            f" the settings say {settings.embedder.dimension} (embedder.dimension)"
+        )
+
+
+def _parts(settings: Settings, embedder: Embedder) -> Parts:
+    store = _store(settings.database, embedder.identity.dimension)
+    pool = EmbeddingPool(embedder, threads=settings.embedder.threads)
+    recipe: Recipe = recipe_by_name(settings.recipe.name)
+    directory = WorkerDirectory(store, lease_s=settings.control.lease_s)
+    channels = WorkerChannels(settings.control.internal_token.get_secret_value())
+    return Parts(
+        store=store,
+        pool=pool,
+        preparation=FactPreparation(pool, recipe),
+        directory=directory,
+        channels=channels,
+        forgetter=Forgetter(directory, channels),
+        background=Background(),
+    )
+
+
+def _store(settings: DatabaseSettings, dimension: int) -> Store:
+    assert settings.url is not None, "checked before"
+    return Store(
+        settings.url.get_secret_value(),
+        embedding_dimension=dimension,
+        pool_size=settings.pool_size,
+        pool_timeout_s=settings.pool_timeout_s,
+    )
+
+
+def _server(settings: Settings, parts: Parts) -> RpcServer:
+    control = settings.control
+    options = ServerOptions(min_ping_interval_s=control.min_ping_interval_s)
+    server = RpcServer(ControlAuthenticator(_tokens(control), parts.store), options)
+    server.add(
+        memory_pb2.DESCRIPTOR,
+        add_MemoryServiceServicer_to_server,
+        MemoryServicer(_memory(control, parts)),
+    )
+    chats = ChatUseCases(parts.store, parts.directory, parts.channels, parts.background)
+    server.add(chat_pb2.DESCRIPTOR, add_ChatServiceServicer_to_server, ChatServicer(chats))
+    server.add(
+        tenant_pb2.DESCRIPTOR,
+        add_TenantServiceServicer_to_server,
+        TenantServicer(TenantUseCases(parts.store)),
+    )
+    sync = SyncUseCases(parts.store, parts.directory, parts.pool.identity)
+    server.add(
+        sync_pb2.DESCRIPTOR,
+        add_SyncServiceServicer_to_server,
+        SyncServicer(sync, lease_s=control.lease_s),
+    )
+    return server
+
+
+def _tokens(control: ControlSettings) -> SharedTokens:
+    return SharedTokens(
+        internal=control.internal_token.get_secret_value(),
+        operator=control.operator_token.get_secret_value(),
+    )
+
+
+def _memory(control: ControlSettings, parts: Parts) -> MemoryUseCases:
+    store, preparation, directory = parts.store, parts.preparation, parts.directory
+    return MemoryUseCases(
+        reads=ReadUseCases(store, preparation, directory, parts.channels),
+        adds=AddUseCases(store, preparation, directory),
+        removals=RemoveUseCases(
+            store, preparation, directory, parts.forgetter, wait_s=control.delete_wait_s
+        ),
+        turns=TurnUseCases(store),
+    )
+
+
+def _job_queue(settings: Settings, parts: Parts) -> JobQueue:
+    encoding = EncodeJobs(parts.store, parts.directory, parts.channels)
+    forgetting = ForgetJobs(parts.store, parts.forgetter)
+    listen_url = settings.database.listen_url
+    return JobQueue(
+        parts.store,
+        JobHandlers(encode=encoding.encode, forget=forgetting.forget),
+        concurrency=settings.control.job_concurrency,
+        listen_url=listen_url.get_secret_value() if listen_url else None,
+    )

@@ -1,0 +1,1 @@
+"""Chats, routed to the worker that owns the user."""

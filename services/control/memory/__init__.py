@@ -1,0 +1,1 @@
+"""Facts and turns of a tenant's users."""
