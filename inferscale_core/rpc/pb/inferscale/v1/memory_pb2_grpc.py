@@ -49,7 +49,8 @@ class MemoryServiceServicer(object):
     """
 
     def AddMemory(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Stores one fact and queues its encoding.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -62,25 +63,30 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetMemory(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """One fact, with its encoding and where its chunks are held. NOT_FOUND when it is deleted.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListMemories(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """All facts of a user, in pages.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateMemory(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Replaces a fact by its next revision. No chat that starts afterwards sees the old one.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteMemory(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Deletes a fact for good. No answer that starts afterwards is given from it. NOT_FOUND when it
+        is deleted already.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -93,13 +99,15 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SearchMemories(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The facts nearest to a text, by cosine similarity. No model is asked.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AppendTurns(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Adds messages to the end of a conversation; the conversation begins with its first ones.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

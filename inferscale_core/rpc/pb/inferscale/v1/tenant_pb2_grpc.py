@@ -37,19 +37,22 @@ class TenantServiceServicer(object):
     """
 
     def CreateTenant(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Creates a tenant and its first API key. Needs the operator's credential.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTenant(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """A tenant and how many facts it has.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetQuotas(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Replaces both quotas. Lower ones delete nothing. Needs the operator's credential.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -62,13 +65,15 @@ class TenantServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListApiKeys(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """All keys of a tenant, revoked ones too, oldest first. Never their secrets.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeApiKey(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The key is refused from now on. Revoking it again changes nothing.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -43,7 +43,8 @@ class WorkerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Generate(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Answers a chat: the worker's part of ChatService.Chat.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -56,7 +57,8 @@ class WorkerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CacheStatus(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """What is held for a user, and how full the worker is.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
