@@ -38,7 +38,8 @@ class ChunkState(Enum):
 
 @dataclass(slots=True)
 class Entry:
-    """slots: [num_tokens], int64: the arena row of each token. holder: names its pages in the pool."""
+    """slots: [num_tokens], int64: the arena row of each token. origin: the position at which the
+    first token's key was computed. holder: names the pages in the pool."""
 
     holder: int
     key: ChunkKey
@@ -46,6 +47,7 @@ class Entry:
     num_tokens: int
     prefix_keys: tuple[ChunkKey, ...]
     slots: NDArray[np.int64]
+    origin: int
     state: ChunkState = ChunkState.RESERVED
     num_pins: int = 0
     cancelled: bool = False
@@ -116,6 +118,7 @@ class ChunkDirectory:
         key: ChunkKey,
         num_tokens: int,
         *,
+        origin: int,
         fact: FactRef | None,
         prefix_keys: tuple[ChunkKey, ...],
     ) -> Entry | None:
@@ -130,7 +133,8 @@ class ChunkDirectory:
         self._next_holder += 1
         pages = self._pool.take(self._next_holder, num_tokens)
         assert pages is not None, "room was made"
-        entry = Entry(self._next_holder, key, fact, num_tokens, prefix_keys, self._slots(pages, num_tokens))
+        slots = self._slots(pages, num_tokens)
+        entry = Entry(self._next_holder, key, fact, num_tokens, prefix_keys, slots, origin)
         self._entries[key] = entry
         self._keys_by_scope.setdefault(scope_of(key), set()).add(key)
         for seen in prefix_keys:
@@ -245,9 +249,7 @@ class ChunkDirectory:
         evictable = {
             entry.key
             for entry in self._entries.values()
-            if entry.state is ChunkState.RESIDENT
-            and entry.num_pins == 0
-            and not entry.is_permanent
+            if entry.state is ChunkState.RESIDENT and entry.num_pins == 0 and not entry.is_permanent
         }
         assert set(self._lru) == evictable, "the eviction order disagrees with the entries"
         assert held >= set(self._lru)

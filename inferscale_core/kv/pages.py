@@ -13,7 +13,8 @@ class PagePool:
     """
 
     def __init__(self, num_pages: int, page_tokens: int) -> None:
-        assert num_pages > 0 and page_tokens > 0
+        assert num_pages > 0
+        assert page_tokens > 0
         self.num_pages = num_pages
         self.page_tokens = page_tokens
         self._free = list(range(num_pages - 1, -1, -1))

@@ -1,6 +1,7 @@
 """The arena: one tensor whose rows are tokens.
 
-A row holds the un-rotated key and the value of one token for all layers of this rank:
+A row holds key and value of one token for all layers of this rank, as the engine's cache held them
+(the key rotated to the position at which it was computed, see `kv.rope`):
 
     row: | layer 0: K heads x dim | layer 0: V heads x dim | layer 1: K … |
 

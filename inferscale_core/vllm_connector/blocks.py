@@ -87,15 +87,20 @@ def token_copy(
     block_size: int,
     positions: range,
     *,
-    origin: int = 0,
+    first: int = 0,
 ) -> Copy:
-    """The copy of prompt tokens `positions`, where `entries` hold those from `origin` on."""
+    """The copy of prompt tokens `positions`, where `entries` hold those from `first` on."""
+    wanted = slice(positions.start - first, positions.stop - first)
     arena_slots = np.concatenate([entry.slots for entry in entries])
+    origins = np.concatenate(
+        [np.arange(entry.origin, entry.origin + entry.num_tokens) for entry in entries]
+    )
     tokens = np.arange(positions.start, positions.stop, dtype=np.int64)
     return Copy(
         handle=handle,
-        arena_slots=arena_slots[positions.start - origin : positions.stop - origin],
+        arena_slots=arena_slots[wanted],
         cache_slots=slots_of(tokens, block_ids, block_size),
+        origins=origins[wanted],
         positions=tokens,
     )
 

@@ -4,13 +4,14 @@ One message is one JSON object with `seq` (from 1, without gaps) and `kind`:
 
     published        key, num_tokens, fact, revision, tier   a chunk can be injected from now on
     dropped          key, reason (evicted | forgotten)       it cannot any more
-    served           handle, native_tokens, injected_tokens  decided at schedule time, before the forward
+    served           handle, native_tokens, injected_tokens  decided when it was scheduled
     composed         handle, inject_ms                       the injection of a request ran
     captured         handle, key                             follows its `published`
-    capture_refused  handle, key, reason                     missing_prefix | fenced | arena_full | aborted
+    capture_refused  handle, key, reason                     missing_prefix | fenced | duplicate |
+                                                             arena_full | aborted
     forgotten        handle, num_chunks, num_dependants, num_pending, num_tokens
-    zeroed           key                                     the pages of a dropped chunk hold zeros now
-    rejected         handle, reason                          malformed; the request is prefilled as text
+    zeroed           key                                     a dropped chunk's last reader ended
+    rejected         handle, reason                          malformed; prefilled as text
 
 No message holds text of a fact.
 """

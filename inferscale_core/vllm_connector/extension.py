@@ -29,6 +29,18 @@ class WorkerExtension:
             self.vllm_config.model_config.max_model_len,
         )
 
+    def inferscale_arena(self) -> dict[str, int]:
+        """The pool of this rank: `num_pages`, `page_tokens`, `bytes_per_token`."""
+        connector = get_kv_transfer_group()
+        assert isinstance(connector, InferScaleConnector)
+        assert connector.worker_side is not None
+        config = connector.worker_side.config
+        return {
+            "num_pages": config.num_pages,
+            "page_tokens": config.page_tokens,
+            "bytes_per_token": config.bytes_per_token,
+        }
+
     def inferscale_arena_is_zero(self) -> bool:
         """Whether no row of the arena holds anything: what deletes are tested by."""
         connector = get_kv_transfer_group()

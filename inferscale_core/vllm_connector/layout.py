@@ -123,7 +123,7 @@ def _finds(layer: PagedLayer, slots: Tensor, key: Tensor, value: Tensor) -> bool
     layer.write(slots, key, value)
     try:
         read_key, read_value = layer.read(slots)
-    except (IndexError, RuntimeError):
+    except (IndexError, RuntimeError, ValueError):
         return False
     return (
         read_key.shape == key.shape

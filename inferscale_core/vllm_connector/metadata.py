@@ -19,13 +19,14 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 class Copy:
     """Tokens to copy between arena rows and the engine's slots, for one request.
 
-    arena_slots, cache_slots, positions: [num_tokens], int64. positions are those in the request's
-    prompt, at which the engine's keys are rotated.
+    arena_slots, cache_slots, origins, positions: [num_tokens], int64. positions: where the tokens
+    are in the request's prompt. origins: where they were when their keys were computed.
     """
 
     handle: str
     arena_slots: NDArray[np.int64]
     cache_slots: NDArray[np.int64]
+    origins: NDArray[np.int64]
     positions: NDArray[np.int64]
 
 

@@ -1,4 +1,4 @@
-"""What a request tells the connector: `SamplingParams.extra_args["kv_transfer_params"]["inferscale"]`.
+"""What a request tells the connector, under `kv_transfer_params` in its `extra_args`.
 
 Plain lists, strings and ints, since the engine ships them between processes. The scheduler side
 parses them once, and a malformed set never raises there: the request is prefilled as text and a
@@ -50,7 +50,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class RequestParams:
-    """handle: unique per request; events about it carry it. spans: from prompt token 0, contiguous."""
+    """handle: unique per request, carried by events. spans: contiguous from prompt token 0."""
 
     handle: str
     spans: tuple[Span, ...] = ()

@@ -83,10 +83,10 @@ def table_of(module: nn.Module, device: torch.device) -> RotaryTable:
     elif kind in TABLE_CLASSES:
         if len(getattr(module, "scaling_factors", [1])) != 1:
             raise Unsupported(f"rotary variant {kind} with several scaling factors")
-        cache = module.cos_sin_cache
+        cache = _as_tensor(module.cos_sin_cache)
     else:
         raise Unsupported(f"rotary variant {kind}")
-    cos, sin = _as_tensor(cache).to(device, torch.float32).chunk(2, dim=-1)
+    cos, sin = cache.to(device, torch.float32).chunk(2, dim=-1)
     return RotaryTable(
         cos=cos.contiguous(),
         sin=sin.contiguous(),
@@ -95,9 +95,7 @@ def table_of(module: nn.Module, device: torch.device) -> RotaryTable:
     )
 
 
-def check_table(
-    module: nn.Module, table: RotaryTable, layer_name: str, max_positions: int
-) -> None:
+def check_table(module: nn.Module, table: RotaryTable, layer_name: str, max_positions: int) -> None:
     """The module itself, applied to random keys, must agree with the table at sample positions."""
     if table.max_positions < max_positions:
         raise Unsupported(

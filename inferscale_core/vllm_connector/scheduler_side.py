@@ -9,7 +9,7 @@ One step:
     get_num_new_matched…  count the leading run of resident spans        (no side effects)
     update_state_after…   pin that run, note what is to be copied
     build_connector_meta  zero + inject + capture of this step
-    update_connector_out… unpin, publish, acknowledge                    (the ranks have executed it)
+    update_connector_out… unpin, publish, acknowledge                    (the ranks are done)
     request_finished      forget the request
 
 Source: vLLM 0.26 and 0.32, v1/core/sched/scheduler.py and distributed/kv_transfer/…/v1/base.py.
@@ -252,7 +252,7 @@ class SchedulerSide:
                     block_ids,
                     self._config.block_size,
                     range(capture.start, capture.start + capture.num_tokens),
-                    origin=capture.start,
+                    first=capture.start,
                 )
             )
             self._pending.captured.append((state.params.handle, capture.key))
@@ -266,18 +266,29 @@ class SchedulerSide:
         }
 
     def _reserve(self, state: RequestState, capture: Capture) -> Entry | None:
+        reason = self._refusal(state, capture)
+        if reason is None:
+            entry = self.directory.reserve(
+                capture.key,
+                capture.num_tokens,
+                origin=capture.start,
+                fact=capture.fact,
+                prefix_keys=capture.prefix_keys,
+            )
+            if entry is not None:
+                return entry
+            reason = "arena_full"
+        self._refuse(state.params, capture, reason)
+        return None
+
+    def _refusal(self, state: RequestState, capture: Capture) -> str | None:
         if self.directory.is_fenced(scope_of(capture.key), capture.planned_version):
-            return self._refuse(state.params, capture, "fenced")
-        if state.covered < state.num_span_tokens or not all(
-            self.directory.get(key) for key in capture.prefix_keys
-        ):
-            return self._refuse(state.params, capture, "missing_prefix")
-        if self.directory.holds(capture.key):
-            return self._refuse(state.params, capture, "duplicate")
-        entry = self.directory.reserve(
-            capture.key, capture.num_tokens, fact=capture.fact, prefix_keys=capture.prefix_keys
-        )
-        return entry or self._refuse(state.params, capture, "arena_full")
+            return "fenced"
+        if state.covered < state.num_span_tokens:
+            return "missing_prefix"
+        if not all(self.directory.get(key) for key in capture.prefix_keys):
+            return "missing_prefix"
+        return "duplicate" if self.directory.holds(capture.key) else None
 
     def _refuse(self, params: RequestParams, capture: Capture, reason: str) -> None:
         self._events.emit(

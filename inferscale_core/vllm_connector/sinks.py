@@ -1,4 +1,4 @@
-"""Where the scheduler side's events go: over a local socket, or into a list for the same process."""
+"""Where the scheduler side's events go: over a local socket, or into a list."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SocketSink:
 
         self._again = zmq.Again
         self._no_block = zmq.NOBLOCK
-        self._socket = zmq.Context.instance().socket(zmq.PUSH)
+        self._socket: Any = zmq.Context.instance().socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, 1_000_000)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(endpoint)

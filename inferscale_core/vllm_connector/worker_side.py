@@ -35,7 +35,7 @@ class WorkerSide:
         self._config = config
         self._caches: dict[str, Tensor] = {}
         self._layers: list[PagedLayer] = []
-        self._tables: list[RotaryTable] = []
+        self.tables: list[RotaryTable] = []
         self._arena: Arena | None = None
         self._inject_ms: dict[int, float] = {}
 
@@ -57,14 +57,18 @@ class WorkerSide:
             open_layer(name, attention_by_name[name], self._caches[name], shape, config.block_size)
             for name, shape in zip(config.layer_names, config.layers, strict=True)
         ]
-        self._tables = [tables[name] for name in config.layer_names]
+        self.tables = [tables[name] for name in config.layer_names]
         self._arena = Arena(config.num_rows, config.layers, config.dtype, first.device)
         readers = sorted({layer.reader for layer in self._layers})
         return (
             f"{len(self._layers)} layers, layout {'/'.join(readers)}, "
-            f"{len({id(table) for table in self._tables})} rotary tables, "
+            f"{len({id(table) for table in self.tables})} rotary tables, "
             f"arena {self._arena.num_bytes} bytes"
         )
+
+    @property
+    def config(self) -> ConnectorConfig:
+        return self._config
 
     @property
     def is_started(self) -> bool:
@@ -101,16 +105,15 @@ class WorkerSide:
     def _inject(self, copies: Sequence[Copy]) -> None:
         rows = self.arena.read(self._joined([copy.arena_slots for copy in copies]))
         slots = self._joined([copy.cache_slots for copy in copies])
+        origins = self._joined([copy.origins for copy in copies])
         positions = self._joined([copy.positions for copy in copies])
-        for index, (layer, table) in enumerate(zip(self._layers, self._tables, strict=True)):
+        for index, (layer, table) in enumerate(zip(self._layers, self.tables, strict=True)):
             key, value = self.arena.key_value(rows, index)
-            layer.write(slots, *compose_layer(key, value, table, positions))
+            layer.write(slots, *compose_layer(key, value, table, origins, positions))
 
     def _capture(self, copies: Sequence[Copy]) -> None:
         slots = self._joined([copy.cache_slots for copy in copies])
-        positions = self._joined([copy.positions for copy in copies])
-        pairs = [layer.read(slots) for layer in self._layers]
-        rows = capture_rows(pairs, self._tables, positions)
+        rows = capture_rows([layer.read(slots) for layer in self._layers])
         self.arena.write(self._joined([copy.arena_slots for copy in copies]), rows)
 
     def _joined(self, parts: Sequence[NDArray[np.int64]]) -> Tensor:

@@ -1,1 +1,1 @@
-"""Capture: the engine's keys and values to rows that can serve at any position."""
+"""Capture: the engine's keys and values to rows of the arena."""

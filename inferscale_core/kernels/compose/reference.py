@@ -1,18 +1,19 @@
-"""Rotate stored keys to their serving positions: plain torch, float32 inside."""
+"""Move stored keys to their serving positions: plain torch, float32 inside."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from inferscale_core.kv.rope import RotaryTable, rotate
+from inferscale_core.kv.rope import RotaryTable, move
 
 
 def compose_layer(
-    key: Tensor, value: Tensor, table: RotaryTable, positions: Tensor
+    key: Tensor, value: Tensor, table: RotaryTable, origins: Tensor, positions: Tensor
 ) -> tuple[Tensor, Tensor]:
     """What the engine's cache must hold for one layer.
 
-    key, value: [num_tokens, num_kv_heads, head_dim], storage dtype, key un-rotated. positions:
-    [num_tokens], int64. Returns key at `positions` and value, contiguous, in the storage dtype.
+    key, value: [num_tokens, num_kv_heads, head_dim], storage dtype, key as rotated to its origin.
+    origins, positions: [num_tokens], int64. Returns key at `positions` and value, contiguous, in
+    the storage dtype.
     """
-    return rotate(key, table, positions).to(key.dtype), value.contiguous()
+    return move(key, table, origins, positions).to(key.dtype), value.contiguous()

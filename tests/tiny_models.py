@@ -1,0 +1,170 @@
+"""Random models of real architectures, small enough for two cores, that attend to position.
+
+Weights are drawn large on purpose: with the usual tiny ones every answer is nearly uniform and a
+wrong key would hardly show.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+VOCAB = 512
+MAX_POSITIONS = 8192
+
+_COMMON: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": MAX_POSITIONS,
+    "rms_norm_eps": 1e-5,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "tie_word_embeddings": False,
+}
+
+
+@dataclass(frozen=True)
+class TinyModel:
+    """config: what differs from the common shape. drop: common fields this config has not."""
+
+    name: str
+    model_type: str
+    config: dict[str, Any] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+
+    def save(self, folder: Path) -> Path:
+        """Write config and weights, once; returns the model's folder."""
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        path = folder / self.name
+        if (path / "config.json").exists():
+            return path
+        fields = {k: v for k, v in _COMMON.items() if k not in self.drop} | self.config
+        config = AutoConfig.for_model(self.model_type, **fields)
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if weight.dim() == 2:
+                    weight.normal_(std=1.3 / weight.shape[1] ** 0.5)
+                elif name.endswith("bias"):
+                    weight.normal_(std=0.5)
+                elif "norm" in name:
+                    weight.add_(torch.randn_like(weight) * 0.1)
+        model.to(torch.float32).save_pretrained(path)
+        saved = json.loads((path / "config.json").read_text())
+        assert saved["model_type"] == self.model_type
+        return path
+
+
+def _rope(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **fields}}
+
+
+LLAMA = TinyModel("llama", "llama")
+MODELS = {
+    model.name: model
+    for model in (
+        LLAMA,
+        TinyModel(
+            "llama3-scaled",
+            "llama",
+            _rope(
+                "llama3",
+                factor=8.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=1024,
+            ),
+        ),
+        TinyModel(
+            "yarn", "llama", _rope("yarn", factor=4.0, original_max_position_embeddings=2048)
+        ),
+        TinyModel("linear", "llama", _rope("linear", factor=4.0)),
+        TinyModel("mistral-window", "mistral", {"sliding_window": 48}),
+        TinyModel("qwen2", "qwen2"),
+        TinyModel("qwen3", "qwen3"),
+        TinyModel(
+            "gemma3",
+            "gemma3_text",
+            {
+                "sliding_window": 48,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                "query_pre_attn_scalar": 32,
+            },
+        ),
+        TinyModel(
+            "stablelm-partial-25",
+            "stablelm",
+            {
+                "head_dim": 32,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 10000.0,
+                    "partial_rotary_factor": 0.25,
+                },
+                "layer_norm_eps": 1e-5,
+                "use_qkv_bias": True,
+            },
+            drop=("rms_norm_eps",),
+        ),
+        TinyModel(
+            "glm4-partial-50-interleaved",
+            "glm4",
+            {
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 10000.0,
+                    "partial_rotary_factor": 0.5,
+                },
+            },
+        ),
+        TinyModel(
+            "gptj-interleaved",
+            "gptj",
+            {
+                "n_embd": 128,
+                "n_layer": 3,
+                "n_head": 4,
+                "n_positions": MAX_POSITIONS,
+                "rotary_dim": 16,
+                "n_inner": 256,
+                "vocab_size": VOCAB,
+            },
+            drop=(
+                "hidden_size",
+                "intermediate_size",
+                "num_hidden_layers",
+                "num_attention_heads",
+                "num_key_value_heads",
+                "head_dim",
+                "max_position_embeddings",
+                "rms_norm_eps",
+            ),
+        ),
+        TinyModel(
+            "phi3-longrope",
+            "phi3",
+            {
+                "original_max_position_embeddings": 2048,
+                "rope_parameters": {
+                    "rope_type": "longrope",
+                    "rope_theta": 10000.0,
+                    "short_factor": [1.0 + 0.05 * i for i in range(16)],
+                    "long_factor": [1.0 + 0.3 * i for i in range(16)],
+                    "original_max_position_embeddings": 2048,
+                },
+            },
+            drop=("head_dim",),
+        ),
+    )
+}

@@ -1,0 +1,99 @@
+"""What cannot be supported is refused before anything is served, by name."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
+
+from inferscale_core.errors import InvalidInput, Unsupported
+from inferscale_core.vllm_connector.config import read_config
+
+SHAPE = {"block_size": 16, "num_kv_heads": 2, "head_size": 64, "dtype": torch.bfloat16}
+
+
+def engine(**changes: Any) -> Any:
+    """changes: dotted names, for example `parallel_config.pipeline_parallel_size`."""
+    config = SimpleNamespace(
+        parallel_config=SimpleNamespace(pipeline_parallel_size=1),
+        speculative_config=None,
+        model_config=SimpleNamespace(use_mla=False, model="some/model"),
+        cache_config=SimpleNamespace(cache_dtype="auto"),
+        kv_transfer_config=SimpleNamespace(
+            kv_connector_extra_config={"arena_bytes": 1 << 20}, kv_load_failure_policy="fail"
+        ),
+    )
+    for name, value in changes.items():
+        *path, last = name.split("__")
+        target = config
+        for part in path:
+            target = getattr(target, part)
+        setattr(target, last, value)
+    return config
+
+
+def caches(*specs: Any) -> KVCacheConfig:
+    groups = [KVCacheGroupSpec([f"layer.{i}", f"layer.{i}b"], spec) for i, spec in enumerate(specs)]
+    return KVCacheConfig(num_blocks=10, kv_cache_tensors=[], kv_cache_groups=groups)
+
+
+def test_the_arena_follows_from_the_engine() -> None:
+    config = read_config(engine(), caches(FullAttentionSpec(**SHAPE)))
+    assert config.bytes_per_token == 2 * 2 * 2 * 64 * 2
+    assert config.num_pages == (1 << 20) // (config.bytes_per_token * config.page_tokens)
+    assert config.block_size == 16
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "words"),
+    [
+        ("parallel_config__pipeline_parallel_size", 2, "pipeline parallelism"),
+        ("parallel_config__decode_context_parallel_size", 2, "decode context parallelism"),
+        ("speculative_config", object(), "speculative decoding"),
+        ("model_config__use_mla", True, "multi-head latent attention"),
+        ("cache_config__cache_dtype", "fp8", "dtype 'fp8'"),
+        ("kv_transfer_config__kv_load_failure_policy", "recompute", "recompute"),
+    ],
+)
+def test_engine_settings_are_refused_by_name(change: str, value: Any, words: str) -> None:
+    with pytest.raises(Unsupported, match=words):
+        read_config(engine(**{change: value}), caches(FullAttentionSpec(**SHAPE)))
+
+
+def test_several_cache_groups_are_refused() -> None:
+    specs = FullAttentionSpec(**SHAPE), SlidingWindowSpec(**SHAPE, sliding_window=128)
+    with pytest.raises(Unsupported, match="2 KV cache groups"):
+        read_config(engine(), caches(*specs))
+
+
+def test_a_state_space_cache_is_refused() -> None:
+    spec = MambaSpec(block_size=16, shapes=((4, 4),), dtypes=(torch.float32,))
+    with pytest.raises(Unsupported, match="MambaSpec"):
+        read_config(engine(), caches(spec))
+
+
+@pytest.mark.parametrize("value", [0, -1, "1GB", True])
+def test_an_arena_of_no_size_names_the_setting(value: Any) -> None:
+    extra = {"arena_bytes": value}
+    with pytest.raises(InvalidInput, match=r"engine\.arena_bytes"):
+        read_config(
+            engine(kv_transfer_config__kv_connector_extra_config=extra),
+            caches(FullAttentionSpec(**SHAPE)),
+        )
+
+
+def test_an_arena_smaller_than_a_page_names_the_setting() -> None:
+    with pytest.raises(InvalidInput, match="holds not one page"):
+        read_config(
+            engine(kv_transfer_config__kv_connector_extra_config={"arena_bytes": 64}),
+            caches(FullAttentionSpec(**SHAPE)),
+        )

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inferscale_core.ids import ChunkKey, FactId, UserScope
+from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.plans import Span
+from inferscale_core.vllm_connector.events import Event, EventKind, event_from_wire
+from inferscale_core.vllm_connector.params import (
+    Capture,
+    Forget,
+    MalformedParams,
+    RequestParams,
+    params_from_wire,
+)
+
+PARAMS = RequestParams(
+    handle="h",
+    spans=(Span(ChunkKey("t/u/a"), 3), Span(ChunkKey("t/u/b"), 5)),
+    capture=Capture(ChunkKey("t/u/c"), 8, 4, (ChunkKey("t/u/b"),), FactRef(FactId("f"), 2), 7),
+    forget=Forget(UserScope("t/u"), (FactId("g"),), 9),
+)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+field_names = st.sampled_from(["handle", "spans", "capture", "forget"])
+
+
+def test_params_survive_the_wire() -> None:
+    assert params_from_wire(json.loads(json.dumps(PARAMS.to_wire()))) == PARAMS
+
+
+def test_a_header_capture_has_no_fact() -> None:
+    capture = Capture(ChunkKey("shared/header/x"), 0, 4, (), None, 0)
+    params = RequestParams("h", capture=capture)
+    assert params_from_wire(params.to_wire()) == params
+
+
+@pytest.mark.parametrize("wire", [None, {}, {"other": 1}, "text", 7])
+def test_a_request_without_ours_is_nobodys_business(wire: object) -> None:
+    assert params_from_wire(wire) is None  # type: ignore[arg-type]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(field_names, json_values))
+def test_whatever_is_sent_is_parsed_or_refused_and_never_fails_otherwise(body: dict) -> None:
+    try:
+        params = params_from_wire({"inferscale": body})
+    except MalformedParams:
+        return
+    assert params is not None
+    assert params_from_wire(params.to_wire()) == params
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(list(EventKind)), st.dictionaries(st.sampled_from("abc"), json_values))
+def test_events_survive_the_wire(kind: EventKind, fields: dict) -> None:
+    event = Event(3, kind, fields)
+    assert event_from_wire(event.to_wire()) == event
