@@ -54,6 +54,7 @@ def checks() -> dict[str, list[str]]:
         "lint (ruff check)": [str(BIN / "ruff"), "check", "--output-format", "concise", "."],
         "layers (import-linter)": [str(BIN / "lint-imports"), "--verbose"],
         "proto (buf lint)": [str(BIN / "buf"), "lint"],
+        "proto (buf breaking)": [str(BIN / "buf"), "breaking", "--against", "proto/released.binpb"],
     }
     for title, command in generators().items():
         found[f"up to date ({title})"] = [*command, "--check"]

@@ -84,9 +84,13 @@ def credential_from(metadata: Iterable[tuple[str, str | bytes]]) -> str:
     return value[len(_SCHEME) :].strip()
 
 
-def check_allowed(principal: Principal, method: str) -> None:
-    """method: `package.Service/Method`. Raises PermissionDenied; one without a rule is nobody's."""
+def allowed_callers(method: str) -> tuple[type[Principal], ...]:
+    """method: `package.Service/Method`. Empty for one without a rule."""
     service = method.partition("/")[0]
-    allowed = _ALLOWED_BY_METHOD.get(method, _ALLOWED_BY_SERVICE.get(service, ()))
-    if not isinstance(principal, allowed):
+    return _ALLOWED_BY_METHOD.get(method, _ALLOWED_BY_SERVICE.get(service, ()))
+
+
+def check_allowed(principal: Principal, method: str) -> None:
+    """Raises PermissionDenied unless `principal` is one of `allowed_callers`."""
+    if not isinstance(principal, allowed_callers(method)):
         raise PermissionDenied(f"this credential may not call {method}")

@@ -78,6 +78,11 @@ _ERROR_BY_STATUS: dict[grpc.StatusCode, type[InferScaleError]] = {
 }
 
 
+def statuses() -> dict[type[InferScaleError], grpc.StatusCode]:
+    """The status of each error; docs/api.md shows it."""
+    return {error: rule.status for error, rule in _RULES.items()}
+
+
 def log_level(exc: BaseException) -> int:
     return _rule(_domain_error(exc)).level
 
