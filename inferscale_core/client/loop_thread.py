@@ -27,8 +27,10 @@ class LoopThread:
             raise
 
     def stop(self) -> None:
+        """Cancel what still runs there, streams that nobody closed included."""
         with self._lock:
             if self._loop is not None:
+                asyncio.run_coroutine_threadsafe(_wind_down(), self._loop).result()
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
                 self._loop.close()
@@ -43,3 +45,11 @@ class LoopThread:
                 )
                 self._thread.start()
             return self._loop
+
+
+async def _wind_down() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()

@@ -335,3 +335,18 @@ def test_the_client_loads_nothing_of_the_service() -> None:
     heavy = {"torch", "vllm", "sqlalchemy", "pydantic", "numpy", "transformers", "psycopg"}
     assert not heavy & set(loaded)
     assert "opentelemetry" in loaded
+
+
+async def test_a_blocking_chat_that_nobody_closed_ends_with_its_client(served: Served) -> None:
+    served.chat.num_deltas = 4096
+    served.chat.pause = lambda: asyncio.sleep(0.01)
+
+    def use() -> None:
+        client = InferScale(served.address, "key-of-acme", QUICK)
+        stream = client.chat("robin", "hello")
+        next(stream)
+        client.close()
+
+    await asyncio.to_thread(use)
+    await asyncio.wait_for(served.chat.closed.wait(), 5)
+    assert served.chat.num_deltas_sent < 100
