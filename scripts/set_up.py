@@ -28,11 +28,11 @@ GB = 1_000_000_000
 
 MEMORY_GB = 8
 MODEL_GB = 5.0
-"""The packaged model: 1.1 GB of parts, 3.4 GB converted. Needed by the demo only."""
+"""The packaged model while it is converted: 1.1 GB of parts, 3.4 GB of weights. The demo's only."""
 PACKAGES_GB = 3.5
 TORCH_CPU_GB = 1.5
 TORCH_CUDA_GB = 6.5
-"""A build with CUDA takes 4.7 GB installed; pip needs room for its downloads beside it."""
+"""A build with CUDA and its libraries takes 3.9 GB; pip needs room for what it unpacks."""
 
 PROGRESS_EVERY_S = 15.0
 
