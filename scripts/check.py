@@ -48,13 +48,14 @@ def main() -> int:
 
 
 def checks() -> dict[str, list[str]]:
-    ruff, concise = str(BIN / "ruff"), "--output-format=concise"
+    ruff, buf, concise = str(BIN / "ruff"), str(BIN / "buf"), "--output-format=concise"
     found = {
         "types (mypy --strict)": [str(BIN / "mypy")],
         "formatting (ruff format)": [ruff, "format", "--check", concise, "."],
         "lint (ruff check)": [ruff, "check", concise, "."],
         "layers (import-linter)": [str(BIN / "lint-imports"), "--verbose"],
-        "proto (buf lint)": [str(BIN / "buf"), "lint"],
+        "proto (buf lint)": [buf, "lint"],
+        "proto (buf breaking)": [buf, "breaking", "--against", "proto/released.binpb"],
     }
     for title, command in generators().items():
         found[f"up to date ({title})"] = [*command, "--check"]
