@@ -20,10 +20,12 @@ REQUIRED_SCHEMA = "20261129_1735"
 
 # All of it is local to the transaction, so it also holds through a pooler that gives the next
 # transaction another connection. A wait for a lock is bounded by the slowest honest writer of the
-# same user; a statement by the largest batch.
+# same user; a statement by the largest batch. Times are read in UTC whatever the server is set to,
+# since a recipe writes the day of `occurred_at`.
 _BEGIN = text(
     """
     SELECT set_config('inferscale.tenant_id', :tenant_id, true),
+        set_config('TimeZone', 'UTC', true),
         set_config('lock_timeout', '10s', true),
         set_config('statement_timeout', '30s', true),
         set_config('idle_in_transaction_session_timeout', '60s', true)

@@ -69,7 +69,8 @@ class EmbeddedPostgres:
 def conninfo(url: URL) -> str:
     """The same database in libpq's words."""
     fields: dict[str, Any] = url.translate_connect_args(username="user", database="dbname")
-    return make_conninfo(**fields, **dict(url.query))
+    fields.update(url.query)
+    return make_conninfo(**fields)
 
 
 def service_url(admin_url: URL, role: str, password: str) -> URL:

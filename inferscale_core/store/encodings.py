@@ -28,10 +28,12 @@ _EXPECT = text(
         tenant_id, user_id, fact_id, revision, model, model_revision, recipe, recipe_hash,
         state, reason, chunk_digest, num_tokens, updated_at
     )
-    SELECT DISTINCT t.tenant_id, :user_id, :fact_id, CAST(:revision AS integer), m.model,
+    SELECT DISTINCT t.tenant_id, :user_id, f.fact_id, f.revision, m.model,
         coalesce(w.model_revision, ''), coalesce(w.recipe, ''), coalesce(w.recipe_hash, ''),
         'pending', '', '', 0, now()
     FROM tenants t
+    CROSS JOIN unnest(CAST(:fact_ids AS text[]), CAST(:revisions AS integer[]))
+        AS f (fact_id, revision)
     CROSS JOIN unnest(t.models) AS m (model)
     LEFT JOIN workers w ON w.model = m.model
     WHERE t.tenant_id = :tenant_id
@@ -64,15 +66,15 @@ class EncodingRepository:
         self._session = session
         self._tenant_id = tenant_id
 
-    async def expect(self, user_id: UserId, fact_id: FactId, revision: int) -> None:
-        """A revision was written: it is pending for every model of the tenant."""
+    async def expect(self, user_id: UserId, facts: Sequence[FactRef]) -> None:
+        """Revisions were written: they are pending for every model of the tenant."""
         await self._session.execute(
             _EXPECT,
             {
                 "tenant_id": self._tenant_id,
                 "user_id": user_id,
-                "fact_id": fact_id,
-                "revision": revision,
+                "fact_ids": [fact.fact_id for fact in facts],
+                "revisions": [fact.revision for fact in facts],
             },
         )
 

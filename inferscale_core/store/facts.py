@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Select, delete, func, select, update
@@ -14,12 +15,11 @@ from inferscale_core.errors import (
     InferScaleError,
     InvalidInput,
     NotFound,
-    QuotaExceeded,
     RevisionConflict,
 )
 from inferscale_core.ids import ConversationId, FactId, TenantId, TurnId, UserId
 from inferscale_core.memory.changes import AddedFact, DeletedFact, ScoredFact, UpdatedFact
-from inferscale_core.memory.facts import Fact, NewFact
+from inferscale_core.memory.facts import Fact, FactRef, NewFact
 from inferscale_core.store.checks import Embedding, checked_embedding, checked_text
 from inferscale_core.store.deletions import DeletionRepository
 from inferscale_core.store.encodings import EncodingRepository
@@ -123,15 +123,33 @@ class FactRepository:
     async def add_many(
         self, user_id: UserId, items: Sequence[tuple[NewFact, Embedding]]
     ) -> list[AddedFact | InferScaleError]:
-        """One result for each item, in order. An item that is refused leaves the others alone."""
+        """One result for each item, in order. An item that is refused leaves the others alone.
+
+        An item that says what an earlier one says is that one. Takes the same few statements for
+        one item and for hundreds.
+        """
         user = await self._users.lock(user_id)
-        outcomes: list[AddedFact | InferScaleError] = []
-        for new, embedding in items:
-            try:
-                outcomes.append(await self._add(user, new, embedding))
-            except (InvalidInput, NotFound, QuotaExceeded) as exc:
-                outcomes.append(exc)
+        drafts = await self._drafts(user_id, items)
+        fresh = list(
+            {d.digest: d for d in drafts if isinstance(d, _Draft) and not d.stored}.values()
+        )
+        num_granted, refusal = await user.reserve_facts(len(fresh)) if fresh else (0, None)
+        rows = await self._insert(user, fresh[:num_granted])
         await user.save()
+        stored = {row.content_hash: AddedFact(fact_from_row(row), False) for row in rows}
+        outcomes: list[AddedFact | InferScaleError] = []
+        for draft in drafts:
+            if isinstance(draft, InferScaleError):
+                outcomes.append(draft)
+            elif draft.stored:
+                outcomes.append(AddedFact(draft.stored, already_existed=True))
+            elif draft.digest in stored:
+                added = stored[draft.digest]
+                outcomes.append(added)
+                stored[draft.digest] = AddedFact(added.fact, already_existed=True)
+            else:
+                assert refusal is not None, "what was not inserted was not granted"
+                outcomes.append(refusal)
         return outcomes
 
     async def update(
@@ -156,19 +174,14 @@ class FactRepository:
         if expected_revision is not None and expected_revision != live.revision:
             raise RevisionConflict(fact_id, expected_revision, live.revision)
         digest = statement_hash(text, occurred_at)
-        same = await self._stating(user_id, digest)
+        same = (await self._stating(user_id, [digest])).get(digest)
         if same and same.fact_id != fact_id:
             raise InvalidInput("text", f"the user already has this statement: {same.fact_id!r}")
         dependants = await self._drop(user_id, fact_id, SAW_UPDATED)
         await self._supersede(fact_id)
-        row = await self._insert(
-            user,
-            (fact_id, live.revision + 1),
-            NewFact(text, occurred_at, _conversation(live), _turn_ids(live)),
-            vector,
-            digest,
-            created_at=live.created_at,
-        )
+        new = NewFact(text, occurred_at, _conversation(live), _turn_ids(live))
+        draft = _Draft(new, vector, digest, fact_id, live.revision + 1, live.created_at)
+        [row] = await self._insert(user, [draft])
         user.raise_epoch()
         await user.save()
         return UpdatedFact(fact_from_row(row), dependants, user.state)
@@ -210,56 +223,85 @@ class FactRepository:
             raise NotFound("memory", fact_id)
         return row
 
-    async def _stating(self, user_id: UserId, digest: str) -> FactRow | None:
-        return await self._session.scalar(self._live(user_id).where(FactRow.content_hash == digest))
+    async def _stating(self, user_id: UserId, digests: Sequence[str]) -> dict[str, Fact]:
+        """Live facts of the user that have one of these content hashes, by hash."""
+        rows = await self._session.scalars(
+            self._live(user_id).where(FactRow.content_hash.in_(digests))
+        )
+        return {row.content_hash: fact_from_row(row) for row in rows}
 
-    async def _add(self, user: LockedUser, new: NewFact, embedding: Embedding) -> AddedFact:
-        checked_text("text", new.text)
-        vector = checked_embedding(embedding, self._dimension)
-        digest = statement_hash(new.text, new.occurred_at)
-        same = await self._stating(user.user_id, digest)
-        if same:
-            return AddedFact(fact_from_row(same), already_existed=True)
-        await self._turns.require(user.user_id, new.turn_ids)
-        await user.add_fact()
-        row = await self._insert(user, (FactId(new_id()), 1), new, vector, digest)
-        return AddedFact(fact_from_row(row), already_existed=False)
+    async def _drafts(
+        self, user_id: UserId, items: Sequence[tuple[NewFact, Embedding]]
+    ) -> list[_Draft | InferScaleError]:
+        """Each item as it would be stored, or why it cannot be. Writes nothing."""
+        named = {turn_id for new, _ in items for turn_id in new.turn_ids}
+        turn_ids = set(await self._turns.existing(user_id, sorted(named)))
+        drafts: list[_Draft | InferScaleError] = []
+        for new, embedding in items:
+            try:
+                checked_text("text", new.text)
+                vector = checked_embedding(embedding, self._dimension)
+                for turn_id in new.turn_ids:
+                    if turn_id not in turn_ids:
+                        raise NotFound("turn", turn_id)
+            except (InvalidInput, NotFound) as exc:
+                drafts.append(exc)
+            else:
+                digest = statement_hash(new.text, new.occurred_at)
+                drafts.append(_Draft(new, vector, digest, FactId(new_id())))
+        known = await self._stating(
+            user_id, [draft.digest for draft in drafts if isinstance(draft, _Draft)]
+        )
+        return [
+            replace(draft, stored=known.get(draft.digest)) if isinstance(draft, _Draft) else draft
+            for draft in drafts
+        ]
 
-    async def _insert(
-        self,
-        user: LockedUser,
-        ref: tuple[FactId, int],
-        new: NewFact,
-        vector: Embedding,
-        digest: str,
-        *,
-        created_at: datetime | None = None,
-    ) -> FactRow:
-        """Adds a live revision with its embedding and its pending encode states."""
-        key = {"tenant_id": self._tenant_id, "fact_id": ref[0], "revision": ref[1]}
-        row: FactRow | None = await self._session.scalar(
+    async def _insert(self, user: LockedUser, drafts: Sequence[_Draft]) -> Sequence[FactRow]:
+        """Adds live revisions with their embeddings and their pending encode states."""
+        if not drafts:
+            return []
+        keys = [
+            {
+                "tenant_id": self._tenant_id,
+                "user_id": user.user_id,
+                "fact_id": draft.fact_id,
+                "revision": draft.revision,
+            }
+            for draft in drafts
+        ]
+        rows = await self._session.scalars(
             insert(FactRow)
             .values(
-                **key,
-                user_id=user.user_id,
-                text=new.text,
-                occurred_at=new.occurred_at,
-                conversation_id=new.conversation_id,
-                turn_ids=list(new.turn_ids),
-                memory_version=user.next_version(),
-                is_live=True,
-                content_hash=digest,
-                created_at=created_at or func.now(),
-                updated_at=func.now(),
+                [
+                    {
+                        **key,
+                        "text": draft.new.text,
+                        "occurred_at": draft.new.occurred_at,
+                        "conversation_id": draft.new.conversation_id,
+                        "turn_ids": list(draft.new.turn_ids),
+                        "memory_version": user.next_version(),
+                        "is_live": True,
+                        "content_hash": draft.digest,
+                        "created_at": draft.created_at or func.now(),
+                        "updated_at": func.now(),
+                    }
+                    for key, draft in zip(keys, drafts, strict=True)
+                ]
             )
             .returning(FactRow)
         )
-        assert row is not None, "an insert that did not fail returns its row"
+        stored = list(rows)
         await self._session.execute(
-            insert(FactEmbeddingRow).values(**key, user_id=user.user_id, embedding=vector)
+            insert(FactEmbeddingRow).values(
+                [
+                    {**key, "embedding": draft.vector}
+                    for key, draft in zip(keys, drafts, strict=True)
+                ]
+            )
         )
-        await self._encodings.expect(user.user_id, *ref)
-        return row
+        await self._encodings.expect(user.user_id, [draft.ref for draft in drafts])
+        return stored
 
     async def _supersede(self, fact_id: FactId) -> None:
         await self._session.execute(
@@ -285,6 +327,23 @@ class FactRepository:
             .returning(table.revision)
         )
         return len(gone.all())
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A revision about to be written. `stored`: the live fact that already states the same."""
+
+    new: NewFact
+    vector: Embedding
+    digest: str
+    fact_id: FactId
+    revision: int = 1
+    created_at: datetime | None = None
+    stored: Fact | None = None
+
+    @property
+    def ref(self) -> FactRef:
+        return FactRef(self.fact_id, self.revision)
 
 
 def fact_from_row(row: FactRow) -> Fact:

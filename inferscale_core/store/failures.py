@@ -4,7 +4,8 @@
     serialisation failure, deadlock, server shutting down                      Unavailable
     everything else                                                            StoreError
 
-Messages carry the SQLSTATE and never the driver's own text, which may quote a row.
+Messages carry the SQLSTATE and never the driver's own text, which may quote a row. For the same
+reason a refused row's error is not chained: a traceback in a log would show it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import procrastinate.exceptions
 import psycopg
 import sqlalchemy.exc
 
@@ -33,13 +33,16 @@ def translated() -> Iterator[None]:
     except sqlalchemy.exc.TimeoutError as exc:
         raise Unavailable("no database connection became free in time") from exc
     except sqlalchemy.exc.DBAPIError as exc:
-        raise _translate(exc.orig, invalidated=exc.connection_invalidated) from exc
+        shown = None if _quotes_a_row(exc.orig) else exc
+        raise _translate(exc.orig, invalidated=exc.connection_invalidated) from shown
     except sqlalchemy.exc.SQLAlchemyError as exc:
         raise StoreError(f"the database layer failed: {type(exc).__name__}") from exc
-    except procrastinate.exceptions.ConnectorException as exc:
-        raise _translate(exc.__cause__, invalidated=False) from exc
     except psycopg.Error as exc:
-        raise _translate(exc, invalidated=False) from exc
+        raise _translate(exc, invalidated=False) from (None if _quotes_a_row(exc) else exc)
+
+
+def _quotes_a_row(cause: BaseException | None) -> bool:
+    return isinstance(cause, psycopg.Error) and cause.diag.message_detail is not None
 
 
 def _translate(cause: BaseException | None, *, invalidated: bool) -> InferScaleError:

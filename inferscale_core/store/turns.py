@@ -108,13 +108,6 @@ class TurnRepository:
         known = set(found)
         return tuple(turn_id for turn_id in turn_ids if turn_id in known)
 
-    async def require(self, user_id: UserId, turn_ids: Sequence[TurnId]) -> None:
-        """Raises NotFound for the first turn that does not exist."""
-        known = set(await self.existing(user_id, turn_ids))
-        for turn_id in turn_ids:
-            if turn_id not in known:
-                raise NotFound("turn", turn_id)
-
     async def remove(self, user: LockedUser, turn_ids: Sequence[TurnId]) -> tuple[FactId, ...]:
         """Deletes the turns of a locked user and returns the facts whose chunks were dropped.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -10,6 +10,20 @@ from inferscale_core.errors import NotFound, QuotaExceeded
 from inferscale_core.ids import TenantId, UserId
 from inferscale_core.memory.changes import UserState
 from inferscale_core.store.rows import TenantRow, UserRow
+
+_RESERVE = text(
+    """
+    WITH granted AS (
+        SELECT tenant_id, greatest(0, least(
+            :wanted, max_facts - num_facts, max_facts_per_user - :held)) AS count
+        FROM tenants WHERE tenant_id = :tenant_id
+        FOR NO KEY UPDATE
+    )
+    UPDATE tenants t SET num_facts = t.num_facts + g.count
+    FROM granted g WHERE t.tenant_id = g.tenant_id
+    RETURNING g.count AS granted, t.max_facts, t.max_facts_per_user
+    """
+)
 
 
 class UserRepository:
@@ -104,42 +118,38 @@ class LockedUser:
     def raise_epoch(self) -> None:
         self._epoch += 1
 
-    async def add_fact(self) -> None:
-        """Counts one more live fact. Raises QuotaExceeded, and then nothing was counted.
+    async def reserve_facts(self, wanted: int) -> tuple[int, QuotaExceeded]:
+        """Counts up to `wanted` more live facts, as many as the quotas leave room for.
 
-        Holds the tenant's row until the transaction ends: adds of one tenant take turns for their
-        last statements, which is the price of a count that is exact.
+        Returns how many, and the refusal that the others meet. Holds the tenant's row until the
+        transaction ends: adds of one tenant take turns for their last statements, which is the
+        price of a count that is exact.
         """
-        limits = (
+        row = (
             await self._session.execute(
-                select(TenantRow.num_facts, TenantRow.max_facts, TenantRow.max_facts_per_user)
-                .where(TenantRow.tenant_id == self._tenant_id)
-                .with_for_update(key_share=True)
+                _RESERVE,
+                {"tenant_id": self._tenant_id, "wanted": wanted, "held": self._num_facts},
             )
         ).one_or_none()
-        if limits is None:
+        if row is None:
             raise NotFound("tenant", self._tenant_id)
-        num_facts, max_facts, max_facts_per_user = limits
-        if self._num_facts >= max_facts_per_user:
-            raise QuotaExceeded("max_facts_per_user", max_facts_per_user)
-        if num_facts >= max_facts:
-            raise QuotaExceeded("max_facts", max_facts)
-        await self._count_facts(1)
+        room = row.max_facts_per_user - self._num_facts
+        self._num_facts += row.granted
+        if row.granted == max(0, room):
+            return row.granted, QuotaExceeded("max_facts_per_user", row.max_facts_per_user)
+        return row.granted, QuotaExceeded("max_facts", row.max_facts)
 
     async def remove_fact(self) -> None:
-        await self._count_facts(-1)
+        self._num_facts -= 1
+        await self._session.execute(
+            update(TenantRow)
+            .where(TenantRow.tenant_id == self._tenant_id)
+            .values(num_facts=TenantRow.num_facts - 1)
+        )
 
     async def save(self) -> None:
         await self._session.execute(
             update(UserRow)
             .where(UserRow.tenant_id == self._tenant_id, UserRow.user_id == self.user_id)
             .values(memory_version=self._version, kv_epoch=self._epoch, num_facts=self._num_facts)
-        )
-
-    async def _count_facts(self, difference: int) -> None:
-        self._num_facts += difference
-        await self._session.execute(
-            update(TenantRow)
-            .where(TenantRow.tenant_id == self._tenant_id)
-            .values(num_facts=TenantRow.num_facts + difference)
         )
