@@ -12,6 +12,7 @@ from inferscale_core.rpc.server import serve_until_signal
 from inferscale_core.settings import Settings
 from inferscale_core.telemetry.setup import start_telemetry
 from services.control.app import ControlApp
+from services.control.embedded import with_database
 
 
 def main() -> int:
@@ -20,7 +21,8 @@ def main() -> int:
         settings.telemetry, service="inferscale-control", instance=socket.gethostname()
     )
     try:
-        asyncio.run(serve(settings))
+        with with_database(settings) as complete:
+            asyncio.run(serve(complete))
     except InferScaleError as exc:
         print(f"{exc.code}: {exc}", file=sys.stderr)
         return 1
