@@ -17,6 +17,9 @@ from inferscale_core.telemetry.tracing import trace_headers
 MAX_MESSAGE_BYTES = 32 << 20
 """A full batch (500 facts of 8,000 characters) takes 16 MB at 4 bytes a character."""
 
+CONNECT_WITHIN_MS = 5_000
+"""Source: gRPC core 1.76, connection backoff: the name says backoff, it bounds the handshake."""
+
 _SERVICE_CONFIG = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
 
 
@@ -40,7 +43,8 @@ class ChannelOptions:
             ("grpc.keepalive_timeout_ms", int(self.ping_timeout_s * 1000)),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
+            # Despite its name the time that one attempt to connect has; a busy server needs it.
+            ("grpc.min_reconnect_backoff_ms", CONNECT_WITHIN_MS),
             ("grpc.max_reconnect_backoff_ms", int(self.max_reconnect_s * 1000)),
             ("grpc.max_receive_message_length", self.max_message_bytes),
             ("grpc.max_send_message_length", self.max_message_bytes),
