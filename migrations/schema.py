@@ -10,6 +10,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 
 from inferscale_core.errors import InvalidInput, Unsupported
+from inferscale_core.store.failures import translated
 from migrations.roles import ensure_role, grant
 
 MIN_SERVER = 150_000
@@ -29,13 +30,14 @@ def upgrade(
 
     `admin_url` is an SQLAlchemy URL of the role that is to own the schema. Without `app_password`
     the role `app_role` must exist. Raises Unsupported for an old server, an old pgvector, a role
-    that would not be held by row security, or another embedding dimension than the database has.
+    that would not be held by row security, or another embedding dimension than the database has;
+    Unavailable when the database cannot be reached or a lock is not free in time.
     """
     if not 1 <= embedding_dimension <= 16_000:
         raise InvalidInput("embedding_dimension", f"{embedding_dimension} is not in 1..16000")
     engine = create_engine(admin_url, hide_parameters=True)
     try:
-        with engine.connect() as connection:
+        with translated(), engine.connect() as connection:
             _check_server(connection)
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _UPGRADE_LOCK})
             connection.commit()
