@@ -18,6 +18,10 @@ _ANCHOR = "\n"
 before whatever comes first; behind the anchor a piece is not first."""
 
 
+_NO_TEXT = "\ufffd"
+"""Unicode's replacement character."""
+
+
 class PlainTextEncoder:
     """Safe to call from several threads, as the tokenizer is."""
 
@@ -68,9 +72,10 @@ class PlainTextEncoder:
         if self._control_ids.isdisjoint(ids):
             return ids
         # The tokenizer normalises text before it looks for added tokens, so what it found is not
-        # spelled out in ours. Halving always separates it.
+        # spelled out in ours. Halving always separates it; a single character that is a control
+        # token by itself has no other spelling.
         if len(piece) == 1:
-            raise InvalidInput("text", f"U+{ord(piece):04X} is a control token of the model")
+            return [i for i in self._encode_behind_anchor(_NO_TEXT) if i not in self._control_ids]
         middle = len(piece) // 2
         return [*self._plain(piece[:middle]), *self._plain(piece[middle:])]
 

@@ -1,0 +1,126 @@
+"""`python -m services.worker`: serve one model until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import AsyncExitStack
+from typing import Any
+
+from inferscale_core.errors import InferScaleError, InvalidInput
+from inferscale_core.rpc.auth import SharedTokens
+from inferscale_core.rpc.channel import open_channel
+from inferscale_core.rpc.pb.inferscale.v1 import worker_pb2
+from inferscale_core.rpc.pb.inferscale.v1.worker_pb2_grpc import (
+    add_WorkerServiceServicer_to_server,
+)
+from inferscale_core.rpc.server import RpcServer
+from inferscale_core.settings import Settings
+from inferscale_core.telemetry.logs import get_logger
+from inferscale_core.telemetry.setup import start_telemetry
+from services.worker.app import (
+    build_parts,
+    load_text_parts,
+    make_identity,
+    running_engine,
+    search_device,
+)
+from services.worker.engine.host import EngineHost
+from services.worker.servicer import WorkerServicer
+from services.worker.sync import ControlLink, Lease
+
+_log = get_logger("services.worker")
+
+DRAIN_NOTICE_S = 0.5
+"""Between saying that we drain and the last new call: calls already on their way still arrive."""
+
+
+async def serve(settings: Settings) -> None:
+    """Returns after an orderly end; raises when the worker cannot start or its engine dies."""
+    token = settings.worker.internal_token.get_secret_value()
+    if not token:
+        raise InvalidInput("worker.internal_token", "must be set, as in control")
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(running_engine(settings))
+        embedder, recipe, prompt_format = await load_text_parts(settings, running.model)
+        channel = await stack.enter_async_context(open_channel(settings.worker.control, token))
+        link = ControlLink(channel)
+        parts = build_parts(
+            settings.worker,
+            running.host,
+            running.model,
+            recipe,
+            prompt_format,
+            embedder,
+            link,
+            running.mirror,
+            running.reports,
+            device=search_device(settings.embedder),
+        )
+        await parts.header.ensure()
+        identity = make_identity(settings.worker, running.model, recipe, embedder)
+        server = RpcServer(SharedTokens(internal=token))
+        server.add(
+            worker_pb2.DESCRIPTOR,
+            add_WorkerServiceServicer_to_server,
+            WorkerServicer(identity, parts.encode, parts.generate, parts.forget, parts.cache),
+        )
+        await server.start(settings.worker.listen, ready=False)
+        lease = Lease(link, identity.to_join_request())
+        await _serve_until_end(server, lease, running.host, settings.worker.grace_s)
+
+
+async def _serve_until_end(
+    server: RpcServer, lease: Lease, engine: EngineHost, grace_s: float
+) -> None:
+    """Ready once control has answered; drains at SIGTERM or SIGINT.
+
+    Raises what control refuses us with, and Unavailable when the engine has died.
+    """
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    fatal: list[asyncio.Task[Any]] = [
+        asyncio.create_task(lease.keep()),
+        asyncio.create_task(engine.watch()),
+    ]
+    signalled = asyncio.create_task(stopping.wait())
+    tasks = [*fatal, signalled, asyncio.create_task(_ready_when_joined(server, lease))]
+    try:
+        await asyncio.wait({*fatal, signalled}, return_when=asyncio.FIRST_COMPLETED)
+        for task in fatal:
+            if task.done():
+                await server.drain(0.0)
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await lease.announce_draining()
+    await server.drain(grace_s, notice_s=DRAIN_NOTICE_S)
+
+
+async def _ready_when_joined(server: RpcServer, lease: Lease) -> None:
+    await lease.joined.wait()
+    await server.set_ready(True)
+
+
+def main() -> int:
+    settings = Settings()
+    telemetry = start_telemetry(
+        settings.telemetry, service="inferscale-worker", instance=settings.worker.worker_id
+    )
+    try:
+        asyncio.run(serve(settings))
+    except InferScaleError as exc:
+        _log.error("worker.stopped", exc=exc)
+        print(f"inferscale worker: {exc}", file=sys.stderr)
+        return 1
+    finally:
+        telemetry.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

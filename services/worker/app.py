@@ -1,0 +1,156 @@
+"""The worker's parts, put together and taken apart in order."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import torch
+
+from inferscale_core.embedding import Embedder, load_embedder
+from inferscale_core.errors import Unsupported
+from inferscale_core.ids import WorkerId
+from inferscale_core.memory.canonical import header_key
+from inferscale_core.memory.recipes import Recipe, recipe_by_name
+from inferscale_core.prompt import PromptFormat
+from inferscale_core.retrieval import ChunkRules
+from inferscale_core.settings import EmbedderSettings, Settings, WorkerSettings
+from inferscale_core.telemetry.metrics import CacheMetrics
+from services.worker.cache_status import CacheReport
+from services.worker.encoding.chunk import ChunkEncoder
+from services.worker.encoding.user import EncodeUser
+from services.worker.engine.event_reader import EventReader
+from services.worker.engine.host import EngineHost
+from services.worker.engine.mirror import DirectoryMirror
+from services.worker.engine.model_files import ModelFiles, find_model, load_tokenizer
+from services.worker.engine.protocol import Engine
+from services.worker.engine.reports import Reports
+from services.worker.forget import Forget
+from services.worker.generate import Generate
+from services.worker.header import HeaderChunk
+from services.worker.identity import WorkerIdentity
+from services.worker.planner import Planner
+from services.worker.salts import CacheSalts
+from services.worker.users import ChangeSource, UserCache, new_snapshot_factory
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What the servicer needs, and what tests look into."""
+
+    header: HeaderChunk
+    users: UserCache
+    encode: EncodeUser
+    generate: Generate
+    forget: Forget
+    cache: CacheReport
+    rules: ChunkRules
+    mirror: DirectoryMirror
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEngine:
+    """The engine with the socket of its events."""
+
+    host: EngineHost
+    model: ModelFiles
+    mirror: DirectoryMirror
+    reports: Reports
+
+
+@asynccontextmanager
+async def running_engine(settings: Settings) -> AsyncIterator[RunningEngine]:
+    """Start the engine; stop it at the end. Raises Unsupported by name for what we refuse."""
+    model = await asyncio.to_thread(find_model, settings.engine)
+    mirror = DirectoryMirror(CacheMetrics("chunks"))
+    reports = Reports()
+    async with AsyncExitStack() as stack:
+        reader = await stack.enter_async_context(EventReader(mirror, reports))
+        host = await EngineHost.start(settings.engine, model, reader.endpoint)
+        stack.callback(host.stop)
+        yield RunningEngine(host, model, mirror, reports)
+
+
+def build_parts(
+    settings: WorkerSettings,
+    engine: Engine,
+    model: ModelFiles,
+    recipe: Recipe,
+    prompt_format: PromptFormat,
+    embedder: Embedder,
+    source: ChangeSource,
+    mirror: DirectoryMirror,
+    reports: Reports,
+    *,
+    device: torch.device,
+) -> WorkerParts:
+    """Wire the use cases; starts nothing."""
+    header_ids = prompt_format.header_ids
+    rules = ChunkRules(
+        model_revision=model.revision,
+        recipe=recipe,
+        header_key=header_key(model.revision, recipe.hash, header_ids),
+        header_tokens=len(header_ids),
+        max_prompt_tokens=engine.max_model_len - 1,
+    )
+    if len(header_ids) >= rules.max_prompt_tokens:
+        raise Unsupported(
+            f"a context of {engine.max_model_len} tokens has no room beside "
+            f"the {len(header_ids)} of recipe {recipe.name!r}'s header"
+        )
+    users = UserCache(
+        source,
+        prompt_format,
+        new_snapshot_factory(rules, embedder.identity.dimension, device),
+        settings.max_users_cached,
+        CacheMetrics("users"),
+    )
+    header = HeaderChunk(rules.header_key, header_ids, engine, reports, mirror)
+    forget = Forget(users, engine, reports, mirror, header_ids[:1])
+    encoder = ChunkEncoder(engine, reports, mirror, rules, header_ids, settings.encode_batch)
+    planner = Planner(embedder, prompt_format, rules, mirror)
+    salts = CacheSalts(model.revision, recipe.hash)
+    return WorkerParts(
+        header=header,
+        users=users,
+        encode=EncodeUser(users, encoder, header, forget, mirror, engine.arena),
+        generate=Generate(users, planner, engine, reports, mirror, salts),
+        forget=forget,
+        cache=CacheReport(mirror, users, engine.arena),
+        rules=rules,
+        mirror=mirror,
+    )
+
+
+async def load_text_parts(
+    settings: Settings, model: ModelFiles
+) -> tuple[Embedder, Recipe, PromptFormat]:
+    """The embedder and the prompt format. Raises Unsupported when the embedder is another."""
+    recipe = recipe_by_name(settings.recipe.name)
+    embedder = await asyncio.to_thread(load_embedder, settings.embedder)
+    tokenizer = await asyncio.to_thread(load_tokenizer, model)
+    return embedder, recipe, PromptFormat(tokenizer, recipe)
+
+
+def make_identity(
+    settings: WorkerSettings, model: ModelFiles, recipe: Recipe, embedder: Embedder
+) -> WorkerIdentity:
+    return WorkerIdentity(
+        worker_id=WorkerId(settings.worker_id),
+        instance_id=uuid.uuid4().hex,
+        address=settings.advertise or settings.listen,
+        model=model.served_name,
+        model_revision=model.revision,
+        recipe=recipe,
+        embedder=embedder.identity,
+    )
+
+
+def search_device(settings: EmbedderSettings) -> torch.device:
+    """Where users' vectors are searched: beside the embedder."""
+    if settings.device != "auto":
+        return torch.device(settings.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

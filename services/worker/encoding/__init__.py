@@ -1,0 +1,1 @@
+"""Encoding: one chunk through the engine, and all chunks of one user in waves."""

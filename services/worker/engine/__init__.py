@@ -1,0 +1,1 @@
+"""The engine behind one small protocol, and what it reports about chunks."""

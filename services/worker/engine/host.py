@@ -1,0 +1,183 @@
+"""vLLM in its own process, with our connector loaded.
+
+Source: vLLM 0.26 and 0.32, v1/engine/async_llm.py (AsyncLLM.generate aborts a request whose
+generator is closed), v1/metrics/stats.py (RequestStateStats: the engine's monotonic clock).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, NoReturn
+
+from inferscale_core.errors import EngineError, InvalidInput, Unavailable, Unsupported
+from inferscale_core.settings import EngineSettings, set_engine_environment
+from inferscale_core.telemetry.logs import get_logger
+from services.worker.engine.model_files import ModelFiles
+from services.worker.engine.protocol import (
+    ArenaSize,
+    EngineOutput,
+    EngineRequest,
+    SamplingOptions,
+)
+
+_log = get_logger(__name__)
+_CONNECTOR = "inferscale_core.vllm_connector"
+_MAX_SEED = 2**63
+WATCH_EVERY_S = 1.0
+
+
+class EngineHost:
+    """The one engine of a worker. Running from `start` on, then dead or stopped.
+
+    Every request of a dead engine raises Unavailable.
+    """
+
+    def __init__(self, llm: Any, arena: ArenaSize) -> None:
+        self._llm = llm
+        self._arena = arena
+
+    @classmethod
+    async def start(
+        cls, settings: EngineSettings, model: ModelFiles, event_endpoint: str
+    ) -> EngineHost:
+        """Takes tens of seconds. Raises Unsupported for what the connector refuses, by name."""
+        set_engine_environment()
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        arguments = _engine_arguments(settings, model, event_endpoint)
+        try:
+            # Blocking: nothing else runs in this process before its engine does.
+            llm = AsyncLLM.from_engine_args(arguments)
+        except Exception as exc:
+            raise Unsupported(
+                f"the engine did not start with {model.served_name!r}: {exc}"
+            ) from exc
+        try:
+            arena = await _start_connector(llm)
+        except BaseException:
+            llm.shutdown()
+            raise
+        return cls(llm, arena)
+
+    @property
+    def arena(self) -> ArenaSize:
+        return self._arena
+
+    @property
+    def max_model_len(self) -> int:
+        return int(self._llm.model_config.max_model_len)
+
+    async def stream(self, request: EngineRequest) -> AsyncGenerator[EngineOutput, None]:
+        outputs = self._llm.generate(
+            {"prompt_token_ids": list(request.token_ids), "cache_salt": request.cache_salt},
+            _sampling_params(request),
+            request.params.handle,
+        )
+        num_tokens = 0
+        with self._translated_errors(request.params.handle):
+            async with contextlib.aclosing(outputs):
+                async for output in outputs:
+                    completion, stats = output.outputs[0], output.metrics
+                    num_tokens += len(completion.token_ids)
+                    yield EngineOutput(
+                        text=completion.text,
+                        num_tokens=num_tokens,
+                        finish_reason=completion.finish_reason,
+                        queued_s=stats.queued_ts,
+                        scheduled_s=stats.scheduled_ts,
+                        first_token_s=stats.first_token_ts,
+                    )
+
+    async def call_ranks(self, method: str) -> list[Any]:
+        """Call a method of the connector's worker extension in every rank."""
+        results: list[Any] = await self._llm.collective_rpc(method)
+        return results
+
+    async def watch(self) -> NoReturn:
+        """Raises Unavailable when the engine has died, also while nothing is asked of it."""
+        while not self._llm.errored:
+            await asyncio.sleep(WATCH_EVERY_S)
+        raise Unavailable("the engine has died")
+
+    def stop(self) -> None:
+        self._llm.shutdown()
+
+    @contextlib.contextmanager
+    def _translated_errors(self, handle: str) -> Iterator[None]:
+        from vllm.exceptions import VLLMClientError
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        try:
+            yield
+        except EngineDeadError as exc:
+            raise Unavailable("the engine has died") from exc
+        except EngineGenerateError as exc:
+            raise EngineError(f"request {handle} failed in the engine") from exc
+        except (VLLMClientError, ValueError) as exc:
+            raise InvalidInput("request", f"the engine refuses request {handle}") from exc
+
+
+async def _start_connector(llm: Any) -> ArenaSize:
+    """Bind rotary tables and layouts. The reason for a refusal reaches us as text only."""
+    try:
+        started = await llm.collective_rpc("inferscale_start")
+        sizes = await llm.collective_rpc("inferscale_arena")
+    except Exception as exc:
+        raise Unsupported(str(exc)) from exc
+    _log.info("engine.started", ranks=len(started), summary=started[0])
+    assert all(size == sizes[0] for size in sizes), "ranks agree on the arena"
+    return ArenaSize(**sizes[0])
+
+
+def _engine_arguments(settings: EngineSettings, model: ModelFiles, event_endpoint: str) -> Any:
+    from vllm.config import KVTransferConfig
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
+
+    memory: dict[str, Any] = (
+        {"kv_cache_memory_bytes": settings.kv_cache_bytes}
+        if current_platform.is_cpu()
+        else {"gpu_memory_utilization": settings.gpu_memory_utilization}
+    )
+    return AsyncEngineArgs(
+        model=str(model.folder),
+        served_model_name=model.served_name,
+        dtype=settings.dtype,
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        enforce_eager=settings.enforce_eager,
+        enable_prefix_caching=settings.enable_prefix_caching,
+        worker_extension_cls=f"{_CONNECTOR}.extension.WorkerExtension",
+        kv_transfer_config=KVTransferConfig(
+            kv_connector="InferScaleConnector",
+            kv_connector_module_path=f"{_CONNECTOR}.connector",
+            kv_role="kv_both",
+            kv_connector_extra_config={
+                "event_endpoint": event_endpoint,
+                "arena_bytes": settings.arena_bytes,
+                "page_tokens": settings.page_tokens,
+            },
+        ),
+        **memory,
+    )
+
+
+def _sampling_params(request: EngineRequest) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    options: SamplingOptions = request.sampling
+    return SamplingParams(
+        temperature=options.temperature,
+        top_p=options.top_p,
+        max_tokens=options.max_tokens,
+        min_tokens=options.min_tokens,
+        seed=None if options.seed is None else options.seed % _MAX_SEED,
+        stop=list(options.stop) or None,
+        output_kind=RequestOutputKind.DELTA,
+        extra_args={"kv_transfer_params": request.params.to_wire()},
+    )

@@ -1,0 +1,87 @@
+"""What the use cases ask of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from inferscale_core.vllm_connector.params import RequestParams
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """temperature 0 is greedy. seed None: drawn by the engine."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_tokens: int = 256
+    min_tokens: int = 0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+ONE_TOKEN = SamplingOptions(max_tokens=1)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """params.handle names the request; cache_salt says with whom it may share cached blocks."""
+
+    token_ids: tuple[int, ...]
+    params: RequestParams
+    cache_salt: str
+    sampling: SamplingOptions
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOutput:
+    """What came since the last one. num_tokens: generated so far. Times on the engine's clock.
+
+    finish_reason: None until the last one, then "stop", "length" or "abort".
+    """
+
+    text: str
+    num_tokens: int
+    finish_reason: str | None
+    queued_s: float
+    scheduled_s: float
+    first_token_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaSize:
+    """The pool of each rank. A chunk takes whole pages."""
+
+    num_pages: int
+    page_tokens: int
+    bytes_per_token: int
+
+    def pages_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.page_tokens)
+
+    @property
+    def page_bytes(self) -> int:
+        return self.page_tokens * self.bytes_per_token
+
+
+class Engine(Protocol):
+    """Closing a stream before its end aborts the request.
+
+    Streams raise InvalidInput for a request the engine refuses, EngineError for one that failed and
+    Unavailable when the engine has died.
+    """
+
+    @property
+    def arena(self) -> ArenaSize: ...
+
+    @property
+    def max_model_len(self) -> int: ...
+
+    def stream(self, request: EngineRequest) -> AsyncGenerator[EngineOutput, None]: ...
+
+
+async def run_to_end(engine: Engine, request: EngineRequest) -> None:
+    """For requests whose effect is on the directory; what they generate is ignored."""
+    async for _ in engine.stream(request):
+        pass

@@ -1,0 +1,146 @@
+"""Dropping facts, and every chunk that saw one of them, from all that this worker holds."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from inferscale_core.errors import InferScaleError, Unavailable
+from inferscale_core.ids import FactId, TurnId, UserScope
+from inferscale_core.memory.canonical import dependants
+from inferscale_core.retrieval import UserSnapshot
+from inferscale_core.telemetry import names
+from inferscale_core.telemetry.logs import get_logger
+from inferscale_core.telemetry.tracing import span
+from inferscale_core.vllm_connector.events import EventKind
+from inferscale_core.vllm_connector.params import Forget as ForgetParams
+from inferscale_core.vllm_connector.params import RequestParams
+from services.worker.engine.mirror import DirectoryMirror
+from services.worker.engine.protocol import ONE_TOKEN, Engine, EngineRequest, run_to_end
+from services.worker.engine.reports import Reports
+from services.worker.salts import CacheSalts
+from services.worker.users import UserAt, UserCache
+
+_log = get_logger(__name__)
+
+ACKNOWLEDGE_WAIT_S = 30.0
+"""Longer than any step of the engine; callers set a deadline of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """user_cache: facts removed from it. chunks: dropped, `dependants` of them of other facts.
+    pending: of the dropped, those whose pages are zeroed when their last reader ends."""
+
+    user_cache: int = 0
+    chunks: int = 0
+    dependants: int = 0
+    pending: int = 0
+
+
+class Forget:
+    """From the return on, nothing on this worker is served from what was forgotten, and encode
+    requests planned before it are refused."""
+
+    def __init__(
+        self,
+        users: UserCache,
+        engine: Engine,
+        reports: Reports,
+        mirror: DirectoryMirror,
+        control_prompt: tuple[int, ...],
+    ) -> None:
+        """control_prompt: any tokens; the engine takes commands with a request."""
+        self._users = users
+        self._engine = engine
+        self._reports = reports
+        self._mirror = mirror
+        self._control_prompt = control_prompt
+
+    async def __call__(
+        self,
+        user: UserAt,
+        fact_ids: Iterable[FactId],
+        dependant_ids: Iterable[FactId],
+        turn_ids: Iterable[TurnId],
+    ) -> Purged:
+        """Forget facts and turns that were removed at `user.memory_version`.
+
+        dependant_ids: facts that control knows to have seen them; others that this worker knows of
+        are found as well. Raises Unavailable when the engine does not acknowledge.
+        """
+        gone = frozenset(fact_ids)
+        held = self._users.peek(user.scope)
+        readers = _readers(held, gone, frozenset(turn_ids)) if held else set()
+        num_removed = await self._update_user(user, held, gone) if held else 0
+        newest = self._users.peek(user.scope)
+        version = max(user.memory_version, newest.memory_version if newest else 0)
+        purged = await self._drop(user.scope, gone, readers | set(dependant_ids), version)
+        return Purged(num_removed, purged.chunks, purged.dependants, purged.pending)
+
+    async def stale_chunks(self, snapshot: UserSnapshot) -> None:
+        """Drop the user's chunks of old revisions, and those that saw one."""
+        wanted = {spec.key for spec in snapshot.specs.values()}
+        stale = {
+            chunk.fact.fact_id
+            for chunk in self._mirror.of_scope(snapshot.scope)
+            if chunk.key not in wanted and chunk.fact is not None
+        }
+        if stale:
+            purged = await self._drop(snapshot.scope, stale, set(), snapshot.memory_version)
+            _log.info("forget.stale", facts=len(stale), chunks=purged.chunks)
+
+    async def _update_user(self, user: UserAt, held: UserSnapshot, gone: frozenset[FactId]) -> int:
+        """Bring the user's copy beyond the removal; without control, drop the copy."""
+        try:
+            newest = await self._users.at_least(user)
+        except InferScaleError as exc:
+            _log.warning("forget.user_dropped", exc=exc)
+            self._users.drop(user.scope)
+            return len(gone & held.facts.keys())
+        return len((gone & held.facts.keys()) - newest.facts.keys())
+
+    async def _drop(
+        self, scope: UserScope, facts: Iterable[FactId], readers: set[FactId], version: int
+    ) -> Purged:
+        named = {*facts}
+        own = sum(
+            chunk.fact is not None and chunk.fact.fact_id in named
+            for chunk in self._mirror.of_scope(scope)
+        )
+        command = ForgetParams(scope, tuple(sorted(named | readers)), version)
+        request = EngineRequest(
+            token_ids=self._control_prompt,
+            params=RequestParams(handle=uuid.uuid4().hex, forget=command),
+            cache_salt=CacheSalts.once(),
+            sampling=ONE_TOKEN,
+        )
+        with (
+            span(names.FORGET, {names.FACT_COUNT: len(command.fact_ids)}),
+            self._reports.follow(request.params.handle) as report,
+        ):
+            await run_to_end(self._engine, request)
+            event = await report.first_of({EventKind.FORGOTTEN}, ACKNOWLEDGE_WAIT_S)
+        if event is None:
+            raise Unavailable("the engine has not acknowledged that it forgot")
+        num_chunks = event.fields["num_chunks"]
+        return Purged(
+            chunks=num_chunks,
+            dependants=max(0, num_chunks - own),
+            pending=event.fields["num_pending"],
+        )
+
+
+def _readers(
+    held: UserSnapshot, gone: frozenset[FactId], turn_ids: frozenset[TurnId]
+) -> set[FactId]:
+    """Facts whose chunk saw a removed fact or turn, directly or through others.
+
+    The engine finds readers among the chunks it holds; one whose link was evicted is found here.
+    """
+    saw_turn = {i for i, spec in held.specs.items() if not turn_ids.isdisjoint(spec.turn_ids)}
+    prefix_by_fact = {
+        i: [fact.fact_id for fact in spec.prefix_facts] for i, spec in held.specs.items()
+    }
+    return saw_turn | dependants(gone | saw_turn, prefix_by_fact)

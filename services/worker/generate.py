@@ -1,0 +1,288 @@
+"""A chat on this worker: facts found, how they are planned and really served, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+
+from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.plans import Plan
+from inferscale_core.prompt import ChatMessage
+from inferscale_core.retrieval import UserSnapshot
+from inferscale_core.telemetry import metrics, names
+from inferscale_core.telemetry.logs import get_logger
+from inferscale_core.telemetry.tracing import annotate, record_steps
+from inferscale_core.vllm_connector.events import EventKind
+from inferscale_core.vllm_connector.params import RequestParams
+from services.worker.engine.mirror import DirectoryMirror
+from services.worker.engine.protocol import (
+    Engine,
+    EngineOutput,
+    EngineRequest,
+    SamplingOptions,
+)
+from services.worker.engine.reports import Reports, RequestReport
+from services.worker.planner import ChatPlan, Planner
+from services.worker.salts import CacheSalts
+from services.worker.served import ServedTokens, Serving, planned_servings, served_tokens
+from services.worker.users import UserAt, UserCache
+
+_log = get_logger(__name__)
+
+SERVED_WAIT_S = 1.0
+"""For the engine's report of how a request was served, which is sent before its first token."""
+
+COMPOSED_WAIT_S = 0.05
+"""For the time that the injection took: sent with the first token, but on another socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateCommand:
+    """inject: false is text mode. timed: nothing cached before may serve the request."""
+
+    user: UserAt
+    messages: tuple[ChatMessage, ...]
+    k: int
+    sampling: SamplingOptions
+    inject: bool = True
+    timed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FactServing:
+    """One retrieved fact, in prompt order."""
+
+    fact: FactRef
+    score: float
+    num_tokens: int
+    serving: Serving
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Milliseconds on this worker's clock; see the API's Timings for what each covers."""
+
+    sync_ms: float
+    embed_ms: float
+    retrieve_ms: float
+    plan_ms: float
+    queue_ms: float = 0.0
+    inject_ms: float = 0.0
+    prefill_ms: float = 0.0
+    first_token_ms: float = 0.0
+    total_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """not_resident: facts that should have a chunk and have none."""
+
+    facts: tuple[FactServing, ...]
+    memory_version: int
+    not_resident: tuple[FactRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """As the engine decided; all prefilled when its report was lost."""
+
+    facts: tuple[FactServing, ...]
+    tokens: ServedTokens
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    finish_reason: str
+    tokens: ServedTokens
+    completion_tokens: int
+    timings: Timings
+
+
+ChatEvent = Retrieved | Served | Delta | Done
+
+
+class Generate:
+    """One `Retrieved`, one `Served`, any number of `Delta`, one `Done`. Closing it early aborts."""
+
+    def __init__(
+        self,
+        users: UserCache,
+        planner: Planner,
+        engine: Engine,
+        reports: Reports,
+        mirror: DirectoryMirror,
+        salts: CacheSalts,
+    ) -> None:
+        self._users = users
+        self._planner = planner
+        self._engine = engine
+        self._reports = reports
+        self._mirror = mirror
+        self._salts = salts
+
+    async def __call__(self, command: GenerateCommand) -> AsyncGenerator[ChatEvent, None]:
+        """Raises InvalidInput when the prompt does not fit, Unavailable when control is away."""
+        arrived = time.perf_counter()
+        snapshot = await self._users.at_least(command.user)
+        sync_ms = _ms_since(arrived)
+        chat = await asyncio.to_thread(
+            self._planner.plan,
+            snapshot,
+            command.messages,
+            command.k,
+            inject=command.inject,
+            context_tokens=self._engine.max_model_len,
+        )
+        times = chat.times
+        timings = Timings(sync_ms, times.embed_ms, times.retrieve_ms, times.plan_ms)
+        yield _retrieved(snapshot, chat)
+        async with contextlib.aclosing(
+            self._answer(command, snapshot, chat, timings, arrived)
+        ) as answer:
+            async for event in answer:
+                yield event
+
+    async def _answer(
+        self,
+        command: GenerateCommand,
+        snapshot: UserSnapshot,
+        chat: ChatPlan,
+        timings: Timings,
+        arrived: float,
+    ) -> AsyncGenerator[ChatEvent, None]:
+        request = self._request(command, snapshot, chat.plan)
+        served: Served | None = None
+        sent_ns = time.time_ns()
+        with self._reports.follow(request.params.handle) as report:
+            async with contextlib.aclosing(self._engine.stream(request)) as outputs:
+                async for output in outputs:
+                    if served is None:
+                        timings = replace(timings, first_token_ms=_ms_since(arrived))
+                        served = await _served(chat, report, output, timings)
+                        _record(served, sent_ns)
+                        yield served
+                    if output.text:
+                        yield Delta(output.text)
+        assert served is not None, "a stream has at least one output"
+        timings = replace(served.timings, total_ms=_ms_since(arrived))
+        yield Done(output.finish_reason or "abort", served.tokens, output.num_tokens, timings)
+
+    def _request(
+        self, command: GenerateCommand, snapshot: UserSnapshot, plan: Plan
+    ) -> EngineRequest:
+        room = self._engine.max_model_len - len(plan.token_ids)
+        sampling = replace(
+            command.sampling,
+            max_tokens=min(command.sampling.max_tokens, room),
+            min_tokens=min(command.sampling.min_tokens, room),
+        )
+        return EngineRequest(
+            token_ids=plan.token_ids,
+            params=RequestParams(handle=uuid.uuid4().hex, spans=plan.spans),
+            cache_salt=self._salt(command, snapshot),
+            sampling=sampling,
+        )
+
+    def _salt(self, command: GenerateCommand, snapshot: UserSnapshot) -> str:
+        if command.timed:
+            return self._salts.once()
+        return self._salts.shared(
+            snapshot.scope,
+            mode="injected" if command.inject else "text",
+            kv_epoch=snapshot.kv_epoch,
+            num_published=self._mirror.num_published(snapshot.scope),
+        )
+
+
+def _retrieved(snapshot: UserSnapshot, chat: ChatPlan) -> Retrieved:
+    missing = tuple(
+        fact.fact
+        for fact in chat.plan.facts
+        if fact.key is None and snapshot.spec_of(fact.fact.fact_id) is not None
+    )
+    facts = _facts(chat, planned_servings(chat.plan))
+    return Retrieved(facts, snapshot.memory_version, missing)
+
+
+async def _served(
+    chat: ChatPlan, report: RequestReport, output: EngineOutput, timings: Timings
+) -> Served:
+    """Put together what the engine reported of the request."""
+    event = await report.first_of({EventKind.SERVED, EventKind.REJECTED}, SERVED_WAIT_S)
+    if event is None or event.kind is EventKind.REJECTED:
+        # Malformed parameters are prefilled; of a lost report we claim nothing better.
+        _log.warning("chat.served_unknown", handle=report.handle, rejected=event is not None)
+        tokens = served_tokens(chat.plan, 0, 0)
+    else:
+        fields = event.fields
+        tokens = served_tokens(chat.plan, fields["native_tokens"], fields["injected_tokens"])
+    inject_ms = 0.0
+    if tokens.injected_tokens:
+        composed = await report.first_of({EventKind.COMPOSED}, COMPOSED_WAIT_S)
+        inject_ms = float(composed.fields["inject_ms"]) if composed else 0.0
+    computed_ms = (output.first_token_s - output.scheduled_s) * 1e3
+    timings = replace(
+        timings,
+        queue_ms=(output.scheduled_s - output.queued_s) * 1e3,
+        inject_ms=inject_ms,
+        prefill_ms=max(0.0, computed_ms - inject_ms),
+    )
+    return Served(_facts(chat, tokens.by_fact), tokens, timings)
+
+
+def _facts(chat: ChatPlan, servings: tuple[Serving, ...]) -> tuple[FactServing, ...]:
+    text_by_id = {fact.fact_id: fact.text for fact, _ in chat.ranked}
+    return tuple(
+        FactServing(
+            fact=planned.fact,
+            score=planned.score,
+            num_tokens=len(planned.token_ids),
+            serving=serving,
+            text=text_by_id[planned.fact.fact_id],
+        )
+        for planned, serving in zip(chat.plan.facts, servings, strict=True)
+    )
+
+
+def _record(served: Served, sent_ns: int) -> None:
+    timings, tokens = served.timings, served.tokens
+    engine_steps: Mapping[str, float] = {
+        names.QUEUE: timings.queue_ms,
+        names.INJECT: timings.inject_ms,
+        names.PREFILL: timings.prefill_ms,
+    }
+    record_steps(engine_steps, sent_ns)
+    own_steps = {
+        names.SYNC: timings.sync_ms,
+        names.EMBED: timings.embed_ms,
+        names.RETRIEVE: timings.retrieve_ms,
+        names.PLAN: timings.plan_ms,
+    }
+    for step, duration_ms in {**own_steps, **engine_steps}.items():
+        metrics.chat_step(step, duration_ms / 1e3)
+    metrics.chat_served(
+        tokens_by_serving={serving.value: n for serving, n in tokens.tokens.items()},
+        facts_by_serving={serving.value: n for serving, n in tokens.facts.items()},
+    )
+    annotate(
+        {
+            names.TOKENS_INJECTED: tokens.injected_tokens,
+            names.TOKENS_NATIVE_HIT: tokens.native_tokens,
+            names.TOKENS_PREFILLED: tokens.prefilled_tokens,
+        }
+    )
+
+
+def _ms_since(started: float) -> float:
+    return (time.perf_counter() - started) * 1e3

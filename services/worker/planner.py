@@ -1,0 +1,108 @@
+"""From a question to the exact tokens of its prompt."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from inferscale_core.embedding import Embedder
+from inferscale_core.errors import InvalidInput
+from inferscale_core.memory.plans import Plan, PlannedFact, Span, plan_prompt
+from inferscale_core.prompt import ChatMessage, PromptFormat
+from inferscale_core.retrieval import ChunkRules, FactEntry, UserSnapshot
+from inferscale_core.telemetry import names
+from inferscale_core.telemetry.tracing import span
+from services.worker.engine.mirror import DirectoryMirror
+
+Ranked = list[tuple[FactEntry, float]]
+"""Facts with their cosine similarity to the question, most similar first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTimes:
+    embed_ms: float
+    retrieve_ms: float
+    plan_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPlan:
+    """plan.facts are in prompt order. texts: the facts' own, by fact id."""
+
+    plan: Plan
+    ranked: Ranked
+    times: PlanTimes
+
+
+class Planner:
+    """Pure but for the embedder. Slow calls: run it in a thread."""
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        prompt_format: PromptFormat,
+        rules: ChunkRules,
+        mirror: DirectoryMirror,
+    ) -> None:
+        self._embedder = embedder
+        self._format = prompt_format
+        self._header = Span(rules.header_key, rules.header_tokens)
+        self._mirror = mirror
+
+    def plan(
+        self,
+        snapshot: UserSnapshot,
+        messages: Sequence[ChatMessage],
+        k: int,
+        *,
+        inject: bool,
+        context_tokens: int,
+    ) -> ChatPlan:
+        """Find the k facts nearest to the last message, and lay out the prompt.
+
+        Text mode (`inject` false) gives the same tokens in the same order. Raises InvalidInput when
+        they leave no room for an answer in the model's context.
+        """
+        started = time.perf_counter()
+        query = self._embed(messages[-1].content) if k and snapshot.facts else None
+        embedded = time.perf_counter()
+        with span(names.RETRIEVE, {names.FACT_COUNT: len(snapshot.facts)}):
+            ranked = snapshot.nearest_facts(query, k) if query is not None else []
+        retrieved = time.perf_counter()
+        with span(names.PLAN, {names.CHUNK_COUNT: len(ranked)}) as current:
+            plan = self._lay_out(snapshot, ranked, messages, inject)
+            current.set_attribute(names.TOKEN_COUNT, len(plan.token_ids))
+        if len(plan.token_ids) >= context_tokens:
+            raise InvalidInput(
+                "messages",
+                f"the prompt takes {len(plan.token_ids)} tokens with its {len(ranked)} facts, "
+                f"and the model's context has {context_tokens}",
+            )
+        times = (started, embedded, retrieved, time.perf_counter())
+        steps = [(after - before) * 1e3 for before, after in itertools.pairwise(times)]
+        return ChatPlan(plan, ranked, PlanTimes(*steps))
+
+    def _embed(self, text: str) -> torch.Tensor:
+        with span(names.EMBED):
+            return torch.from_numpy(self._embedder.embed([text])[0])
+
+    def _lay_out(
+        self,
+        snapshot: UserSnapshot,
+        ranked: Ranked,
+        messages: Sequence[ChatMessage],
+        inject: bool,
+    ) -> Plan:
+        facts = [self._planned(snapshot, fact, score) for fact, score in reversed(ranked)]
+        header = (self._header, self._format.header_ids)
+        return plan_prompt(header, facts, self._format.tail_ids(messages), inject=inject)
+
+    def _planned(self, snapshot: UserSnapshot, fact: FactEntry, score: float) -> PlannedFact:
+        spec = snapshot.spec_of(fact.fact_id)
+        is_resident = spec is not None and spec.key in self._mirror
+        key = spec.key if spec is not None and is_resident else None
+        return PlannedFact(fact.ref, fact.token_ids, score, key)

@@ -1,0 +1,72 @@
+"""WorkerService over the worker's use cases: convert, call, convert."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from inferscale_core.ids import FactId, TurnId
+from inferscale_core.rpc.pb.inferscale.v1 import worker_pb2, worker_pb2_grpc
+from services.worker.cache_status import CacheReport
+from services.worker.convert import (
+    encode_result_to_proto,
+    event_to_proto,
+    generate_from_proto,
+    purged_to_proto,
+    status_to_proto,
+    user_from_proto,
+)
+from services.worker.encoding.user import EncodeUser
+from services.worker.forget import Forget
+from services.worker.generate import Generate
+from services.worker.identity import WorkerIdentity
+
+
+class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
+    """Closing a stream, as the server does when its client goes, ends the work behind it."""
+
+    def __init__(
+        self,
+        identity: WorkerIdentity,
+        encode: EncodeUser,
+        generate: Generate,
+        forget: Forget,
+        cache: CacheReport,
+    ) -> None:
+        self._identity = identity
+        self._encode = encode
+        self._generate = generate
+        self._forget = forget
+        self._cache = cache
+
+    async def Encode(
+        self, request: worker_pb2.EncodeRequest, context: Any
+    ) -> AsyncGenerator[worker_pb2.EncodeResponse, None]:
+        async with aclosing(self._encode(user_from_proto(request.user))) as results:
+            async for result in results:
+                yield encode_result_to_proto(result, self._identity)
+
+    async def Generate(
+        self, request: worker_pb2.GenerateRequest, context: Any
+    ) -> AsyncGenerator[worker_pb2.GenerateResponse, None]:
+        async with aclosing(self._generate(generate_from_proto(request))) as events:
+            async for event in events:
+                yield event_to_proto(event, self._identity)
+
+    async def Forget(
+        self, request: worker_pb2.ForgetRequest, context: Any
+    ) -> worker_pb2.ForgetResponse:
+        purged = await self._forget(
+            user_from_proto(request.user),
+            [FactId(fact_id) for fact_id in request.fact_ids],
+            [FactId(fact_id) for fact_id in request.dependant_fact_ids],
+            [TurnId(turn_id) for turn_id in request.turn_ids],
+        )
+        return purged_to_proto(purged)
+
+    async def CacheStatus(
+        self, request: worker_pb2.CacheStatusRequest, context: Any
+    ) -> worker_pb2.CacheStatusResponse:
+        scope = user_from_proto(request.user).scope if request.HasField("user") else None
+        return status_to_proto(self._cache.status(scope))

@@ -1,0 +1,190 @@
+"""The users whose memory this worker holds, each at some version, least recently used first out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from inferscale_core.errors import Unavailable
+from inferscale_core.ids import ConversationId, FactId, TenantId, TurnId, UserId, UserScope
+from inferscale_core.memory.canonical import user_scope
+from inferscale_core.memory.facts import FactRef
+from inferscale_core.prompt import PromptFormat
+from inferscale_core.retrieval import ChunkRules, FactEntry, MemoryDelta, TurnEntry, UserSnapshot
+from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2
+from inferscale_core.telemetry import names
+from inferscale_core.telemetry.metrics import CacheMetrics
+from inferscale_core.telemetry.tracing import span
+
+_FLOAT = np.dtype("<f4")
+
+
+class ChangeSource(Protocol):
+    async def list_changes(
+        self, tenant_id: TenantId, user_id: UserId, after_version: int
+    ) -> list[sync_pb2.ListChangesResponse]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UserAt:
+    """A user, and the state of their memory that must have been reached."""
+
+    tenant_id: TenantId
+    user_id: UserId
+    memory_version: int = 0
+
+    @property
+    def scope(self) -> UserScope:
+        return user_scope(self.tenant_id, self.user_id)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The lock is held while changes are fetched."""
+
+    snapshot: UserSnapshot
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class UserCache:
+    """Snapshots of users, brought up to date on demand. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        source: ChangeSource,
+        prompt_format: PromptFormat,
+        new_snapshot: Callable[[UserScope], UserSnapshot],
+        max_users: int,
+        metrics: CacheMetrics | None = None,
+    ) -> None:
+        self._source = source
+        self._format = prompt_format
+        self._new_snapshot = new_snapshot
+        self._max_users = max_users
+        self._metrics = metrics
+        self._slots: OrderedDict[UserScope, _Slot] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def peek(self, scope: UserScope) -> UserSnapshot | None:
+        """What is held of the user now, without counting as a use."""
+        slot = self._slots.get(scope)
+        return slot.snapshot if slot else None
+
+    def drop(self, scope: UserScope) -> None:
+        self._slots.pop(scope, None)
+
+    async def at_least(self, user: UserAt) -> UserSnapshot:
+        """The user's memory at `user.memory_version` or later; fetches what is missing.
+
+        Raises Unavailable when control does not answer or has not reached that version.
+        """
+        slot = self._use(user.scope)
+        async with slot.lock:
+            is_held = 0 < slot.snapshot.memory_version >= user.memory_version
+            self._count(is_held)
+            if not is_held:
+                with span(names.SYNC, {names.USER_ID: user.user_id}):
+                    slot.snapshot = await self._brought_up(user, slot.snapshot)
+            return slot.snapshot
+
+    async def _brought_up(self, user: UserAt, held: UserSnapshot) -> UserSnapshot:
+        pages = await self._source.list_changes(user.tenant_id, user.user_id, held.memory_version)
+        if pages[-1].memory_version < user.memory_version:
+            raise Unavailable(
+                f"control has user {user.user_id!r} at version {pages[-1].memory_version}, "
+                f"below the {user.memory_version} that was asked for"
+            )
+        # Tokenising and searching neighbours take a while, and others are streaming.
+        return await asyncio.to_thread(lambda: held.apply(delta_from_pages(pages, self._format)))
+
+    def _use(self, scope: UserScope) -> _Slot:
+        slot = self._slots.get(scope)
+        if slot is None:
+            slot = self._slots[scope] = _Slot(self._new_snapshot(scope))
+            self._make_room()
+        self._slots.move_to_end(scope)
+        return slot
+
+    def _make_room(self) -> None:
+        """Drop the users not used for longest; one whose changes are being fetched stays."""
+        surplus = len(self._slots) - self._max_users
+        idle = [scope for scope, slot in self._slots.items() if not slot.lock.locked()]
+        for scope in idle[: max(0, surplus)]:
+            del self._slots[scope]
+            if self._metrics:
+                self._metrics.evicted()
+
+    def _count(self, is_held: bool) -> None:
+        if self._metrics and is_held:
+            self._metrics.hit()
+        elif self._metrics:
+            self._metrics.miss()
+
+
+def new_snapshot_factory(
+    rules: ChunkRules, dimension: int, device: torch.device
+) -> Callable[[UserScope], UserSnapshot]:
+    return lambda scope: UserSnapshot.empty(scope, rules, dimension, device)
+
+
+def delta_from_pages(
+    pages: Iterable[sync_pb2.ListChangesResponse], prompt_format: PromptFormat
+) -> MemoryDelta:
+    """Tokenises every fact and turn: takes about 50 us each."""
+    facts: list[sync_pb2.FactChange] = []
+    turns: list[sync_pb2.TurnChange] = []
+    removed_facts: set[FactId] = set()
+    removed_turns: set[TurnId] = set()
+    memory_version = kv_epoch = 0
+    for page in pages:
+        facts.extend(page.facts)
+        turns.extend(page.turns)
+        removed_facts.update(FactId(fact_id) for fact_id in page.removed_fact_ids)
+        removed_turns.update(TurnId(turn_id) for turn_id in page.removed_turn_ids)
+        memory_version, kv_epoch = page.memory_version, page.kv_epoch
+    return MemoryDelta(
+        memory_version=memory_version,
+        kv_epoch=kv_epoch,
+        facts=tuple(_fact_entry(fact, prompt_format) for fact in facts),
+        embeddings=_embeddings(facts),
+        removed_facts=frozenset(removed_facts),
+        turns=tuple(_turn_entry(turn, prompt_format) for turn in turns),
+        removed_turns=frozenset(removed_turns),
+    )
+
+
+def _fact_entry(fact: sync_pb2.FactChange, prompt_format: PromptFormat) -> FactEntry:
+    occurred_at = fact.occurred_at.ToDatetime(tzinfo=UTC) if fact.HasField("occurred_at") else None
+    return FactEntry(
+        ref=FactRef(FactId(fact.fact_id), fact.revision),
+        memory_version=fact.memory_version,
+        text=fact.text,
+        token_ids=prompt_format.fact_ids(fact.text, occurred_at),
+        conversation_id=ConversationId(fact.conversation_id) if fact.conversation_id else None,
+        turn_ids=tuple(TurnId(turn_id) for turn_id in fact.turn_ids),
+    )
+
+
+def _turn_entry(turn: sync_pb2.TurnChange, prompt_format: PromptFormat) -> TurnEntry:
+    return TurnEntry(
+        turn_id=TurnId(turn.turn_id),
+        conversation_id=ConversationId(turn.conversation_id),
+        position=turn.position,
+        token_ids=prompt_format.turn_ids(turn.speaker, turn.text),
+    )
+
+
+def _embeddings(facts: list[sync_pb2.FactChange]) -> torch.Tensor | None:
+    if not facts:
+        return None
+    rows = np.stack([np.frombuffer(fact.embedding, dtype=_FLOAT) for fact in facts])
+    return torch.from_numpy(rows.astype(np.float32))
