@@ -219,6 +219,10 @@ class ChunkDirectory:
         pages = np.asarray(self._pool.drain_to_zero(), dtype=np.int64)
         return self._rows(pages)
 
+    @property
+    def has_rows_to_zero(self) -> bool:
+        return self._pool.has_pages_to_zero
+
     def drain_evicted(self) -> list[ChunkKey]:
         keys, self._evicted = self._evicted, []
         return keys

@@ -49,6 +49,10 @@ class PagePool:
         pages, self._to_zero = self._to_zero, []
         return pages
 
+    @property
+    def has_pages_to_zero(self) -> bool:
+        return bool(self._to_zero)
+
     def check_conservation(self) -> None:
         """Every page is free or held by exactly one chunk."""
         seen = [*self._free, *(page for pages in self._held.values() for page in pages)]

@@ -80,6 +80,10 @@ class InferScaleConnector(KVConnectorBase_V1):
         self._scheduler.finished(request)
         return False, None
 
+    def has_pending_push_work(self) -> bool:
+        """Keep an idle engine stepping until freed rows are zeroed."""
+        return self._scheduler.has_rows_to_zero
+
     # Worker side.
 
     def register_kv_caches(self, kv_caches: dict[str, Tensor]) -> None:

@@ -63,6 +63,7 @@ class StepRecord:
     captured: list[tuple[str, ChunkKey]] = field(default_factory=list)
     injected: list[str] = field(default_factory=list)
     forgotten: list[tuple[str, Forgotten]] = field(default_factory=list)
+    zeroed: list[ChunkKey] = field(default_factory=list)
 
 
 class SchedulerSide:
@@ -152,6 +153,11 @@ class SchedulerSide:
         if capture is not None and not state.capture_sent:
             self._refuse(state.params, capture, "aborted")
         return None
+
+    @property
+    def has_rows_to_zero(self) -> bool:
+        """Whether a step is needed even if no request asks for one."""
+        return self.directory.has_rows_to_zero
 
     @property
     def num_requests(self) -> int:
@@ -309,14 +315,15 @@ class SchedulerSide:
                 num_pending=len(forgotten.pending),
                 num_tokens=forgotten.num_tokens,
             )
-        for key in self.directory.unpin(record.pinned):
+        for key in record.zeroed:
             self._events.emit(EventKind.ZEROED, key=key)
+        self._pending.zeroed.extend(self.directory.unpin(record.pinned))
 
     def _publish(self, handle: str, key: ChunkKey) -> None:
         entry = self.directory.reserved(key)
         if not self.directory.publish(key):
             self._events.emit(EventKind.CAPTURE_REFUSED, handle=handle, key=key, reason="fenced")
-            self._events.emit(EventKind.ZEROED, key=key)
+            self._pending.zeroed.append(key)
             return
         self._events.emit(
             EventKind.PUBLISHED,

@@ -255,3 +255,33 @@ def test_plain_requests_never_hit_injected_blocks_of_another_salt(llama: TinyEng
         plain = llama.ask(prompt, salt=salt)
         assert plain.cached == 0
         assert max(logprob_differences(exact, plain)) <= 1e-3
+
+
+def test_a_chunk_forgotten_while_it_is_read_is_zeroed_afterwards_on_an_idle_engine(
+    llama: TinyEngine,
+) -> None:
+    rng = random.Random(11)
+    key, tokens = ChunkKey("tenant/read/x"), random_tokens(rng, 40)
+    llama.encode([], key, tokens, fact_id="fact")
+    slots = llama.side.directory.get(key).slots
+    side, build = llama.side, llama.side.build_step
+
+    def forget_after_building(output: Any) -> Any:
+        step = build(output)
+        if step.inject:
+            forgotten = side.directory.forget("tenant/read", ["fact"], 1)
+            assert forgotten.pending == (key,)
+        return step
+
+    prompt = tokens + random_tokens(rng, 10)
+    expected = llama.ask(prompt)
+    side.build_step = forget_after_building
+    try:
+        answer = llama.ask(prompt, llama.injected([(key, tokens)]))
+    finally:
+        side.build_step = build
+    assert answer.token_ids == expected.token_ids, "the reader saw the whole chunk"
+    while side.has_rows_to_zero or side.num_steps_in_flight:
+        llama.engine.step()
+    assert not llama.worker_side.arena.rows[slots].any()
+    assert llama.events(EventKind.ZEROED)[-1]["key"] == key
