@@ -11,7 +11,7 @@ from inferscale_core.errors import InferScaleError
 from inferscale_core.rpc.server import serve_until_signal
 from inferscale_core.settings import Settings
 from inferscale_core.telemetry.setup import start_telemetry
-from services.control.app import ControlApp
+from services.control.app import ControlApp, check_settings
 from services.control.embedded import with_database
 
 
@@ -22,6 +22,7 @@ def main() -> int:
     )
     try:
         with with_database(settings) as complete:
+            check_settings(complete)
             asyncio.run(serve(complete))
     except InferScaleError as exc:
         print(f"{exc.code}: {exc}", file=sys.stderr)

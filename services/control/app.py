@@ -67,7 +67,8 @@ class ControlApp:
 
     def __init__(self, settings: Settings, embedder: Embedder) -> None:
         """Raises InvalidInput for settings that are missing, Incompatible for another embedder."""
-        check_settings(settings, embedder)
+        check_settings(settings)
+        _check_embedder(settings, embedder)
         self._settings = settings.control
         self.parts = _parts(settings, embedder)
         self.server = _server(settings, self.parts)
@@ -92,11 +93,15 @@ class ControlApp:
         _log.info("control.stopped")
 
 
-def check_settings(settings: Settings, embedder: Embedder) -> None:
+def check_settings(settings: Settings) -> None:
+    """Before anything slow is loaded. Raises InvalidInput that names what must be set."""
     if not settings.control.internal_token.get_secret_value():
         raise InvalidInput("control.internal_token", "must be set")
     if settings.database.url is None:
         raise InvalidInput("database.url", "must be set")
+
+
+def _check_embedder(settings: Settings, embedder: Embedder) -> None:
     if embedder.identity.dimension != settings.embedder.dimension:
         raise Incompatible(
             f"the embedder gives {embedder.identity.dimension} dimensions,"

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from inferscale_core.client import NewMemory, Quotas
+from inferscale_core.client import Memory, NewMemory, Quotas
+from inferscale_core.client.records import BatchAdded
 from inferscale_core.errors import AlreadyDeleted, InvalidInput, NotFound, QuotaExceeded
 from tests.control.harness import Control, Tenant
 from tests.fixtures_postgres import Database
@@ -148,10 +149,10 @@ async def test_a_batch_is_replayed_item_by_item(tenant: Tenant, database: Databa
     await tenant.client.delete_memory("mira", removed.memory_id)
     again = await tenant.client.batch_add_memories("mira", items, request_id="b1")
     assert again.memory_version == first.memory_version
-    assert again.items[0].memory and first.items[0].memory
-    assert again.items[0].memory.memory_id == first.items[0].memory.memory_id
+    assert _memory_ids(again)[0] == _memory_ids(first)[0]
     assert str(again.items[1].error) == str(first.items[1].error)
-    assert again.items[2].error and again.items[2].error.code == "already_deleted"
+    assert again.items[2].error is not None
+    assert again.items[2].error.code == "already_deleted"
     assert _audit_actions(database, tenant).count("batch_add_memories") == 1
 
 
@@ -202,7 +203,11 @@ async def test_a_source_turn_must_exist(tenant: Tenant) -> None:
         await tenant.client.add_memory("mira", "A fact.", conversation_id="c", turn_ids=["t1"])
 
 
-async def _all(tenant: Tenant, user_id: str) -> list:
+def _memory_ids(added: BatchAdded) -> list[str | None]:
+    return [item.memory and item.memory.memory_id for item in added.items]
+
+
+async def _all(tenant: Tenant, user_id: str) -> list[Memory]:
     return [memory async for memory in tenant.client.all_memories(user_id)]
 
 

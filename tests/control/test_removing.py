@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -308,7 +309,7 @@ async def _purged(tenant: Tenant, receipt_id: str) -> DeletionReceipt:
     return await eventually(is_purged)
 
 
-def _takes_over(tenant: Tenant, worker: FakeWorker):  # type: ignore[no-untyped-def]
+def _takes_over(tenant: Tenant, worker: FakeWorker) -> Callable[[], Awaitable[bool]]:
     async def chats() -> bool:
         await tenant.client.chat("mira", "Hello?").answer()
         return bool(worker.generate_requests)
