@@ -257,11 +257,11 @@ async def test_a_delete_leaves_no_text_and_no_embedding_of_any_revision(
             " AND relkind = 'r'"
         ).fetchall()
         assert len(tables) > 15
-        for (table,) in tables:
+        for (name,) in tables:
             hits = connection.execute(
-                f"SELECT count(*) FROM {table} t WHERE t::text ILIKE '%%spare key%%'"
+                f"SELECT count(*) FROM {name} t WHERE t::text ILIKE '%%spare key%%'"
             ).fetchone()
-            assert hits == (0,), table
+            assert hits == (0,), name
 
 
 async def test_a_second_delete_is_not_found_and_a_replayed_add_says_deleted(store: Store) -> None:

@@ -144,7 +144,7 @@ async def test_dependence_stays_within_one_model_and_recipe(store: Store) -> Non
         await tx.facts.delete(user, a.fact_id)
         statuses = await tx.encodings.statuses(user, [c.fact_id])
     by_recipe = {s.target.recipe_hash: s.state for s in statuses[c.fact_id]}
-    assert by_recipe["other"] == EncodeState.DONE
+    assert by_recipe[RecipeHash("other")] == EncodeState.DONE
 
 
 async def test_a_deleted_turn_drops_the_chunks_that_saw_it(store: Store) -> None:
