@@ -10,7 +10,8 @@ One message is one JSON object with `seq` (from 1, without gaps) and `kind`:
     capture_refused  handle, key, reason                     missing_prefix | fenced | duplicate |
                                                              arena_full | aborted
     forgotten        handle, num_chunks, num_dependants, num_pending, num_tokens
-    zeroed           key                                     a dropped chunk had a reader; its rows are zeros now
+    zeroed           key                                     a dropped chunk had a reader; its rows
+                                                             are zeros now
     rejected         handle, reason                          malformed; prefilled as text
 
 No message holds text of a fact.
