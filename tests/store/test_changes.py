@@ -98,6 +98,22 @@ async def test_only_what_changed_since_is_sent(store: Store) -> None:
     assert set(copy.facts) == {kept.fact_id, updated.fact_id}
 
 
+async def test_many_changes_of_all_kinds_come_in_small_pages(store: Store) -> None:
+    tenant, user = await a_tenant(store), a_user()
+    facts = [await add_fact(store, tenant, user, f"{n}.") for n in range(8)]
+    async with store.transaction(tenant) as tx:
+        turns = await tx.turns.append(user, TALK, [NewTurn("Robin", "Hi.")] * 7)
+        await tx.turns.delete(user, TALK, [turn.turn_id for turn in turns[:5]])
+        for fact in facts[:4]:
+            await tx.facts.delete(user, fact.fact_id)
+    copy = Copy(facts={f.fact_id: EmbeddedFact(f, b"") for f in facts[:4]})
+    copy.turns = {turn.turn_id: turn for turn in turns[:5]}
+    assert await _sync(store, tenant, user, copy, limit=2) >= 5
+    assert set(copy.facts) == {fact.fact_id for fact in facts[4:]}
+    assert set(copy.turns) == {turn.turn_id for turn in turns[5:]}
+    assert copy.state == UserState(memory_version=24, kv_epoch=5)
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_copy_that_reads_pages_while_the_user_changes_ends_exact(
     store: Store, seed: int
