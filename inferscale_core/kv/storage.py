@@ -37,7 +37,8 @@ def row_bytes(layers: Sequence[LayerShape], dtype: torch.dtype) -> int:
 class Arena:
     """The rows of one rank. Only the rank's own thread touches it.
 
-    rows: [num_rows, row_elements], cache dtype, zeros where no chunk is.
+    rows: [num_rows, row_elements], cache dtype, zeros where no chunk is. offsets: where each layer
+    starts in a row, and the row's end.
     """
 
     def __init__(
@@ -48,10 +49,10 @@ class Arena:
         device: torch.device,
     ) -> None:
         self.layers = tuple(layers)
-        self._offsets = [0]
+        self.offsets = [0]
         for layer in self.layers:
-            self._offsets.append(self._offsets[-1] + layer.row_elements)
-        self.rows = torch.zeros(num_rows, self._offsets[-1], dtype=dtype, device=device)
+            self.offsets.append(self.offsets[-1] + layer.row_elements)
+        self.rows = torch.zeros(num_rows, self.offsets[-1], dtype=dtype, device=device)
 
     @property
     def num_bytes(self) -> int:
@@ -70,6 +71,6 @@ class Arena:
     def key_value(self, rows: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Views of `rows`: key and value of a layer, each [num_tokens, num_kv_heads, head_dim]."""
         shape = self.layers[layer]
-        part = rows[:, self._offsets[layer] : self._offsets[layer + 1]]
+        part = rows[:, self.offsets[layer] : self.offsets[layer + 1]]
         pair = part.view(-1, 2, shape.num_kv_heads, shape.head_dim)
         return pair[:, 0], pair[:, 1]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from inferscale_core.errors import Unsupported
+from inferscale_core.kernels.paged import Strides
 from inferscale_core.kv.storage import LayerShape
 
 Reader = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -57,6 +58,28 @@ READERS: dict[str, Reader] = {
 }
 
 
+def _strides_split_last(cache: Tensor, head_dim: int) -> Strides:
+    block, head, token, dim = cache.stride()
+    return Strides(block, head, token, dim, head_dim * dim)
+
+
+def _strides_pair_first(cache: Tensor, head_dim: int) -> Strides:
+    pair, block, token, head, dim = cache.stride()
+    return Strides(block, head, token, dim, pair)
+
+
+def _strides_pair_second(cache: Tensor, head_dim: int) -> Strides:
+    block, pair, token, head, dim = cache.stride()
+    return Strides(block, head, token, dim, pair)
+
+
+_STRIDES: dict[str, Callable[[Tensor, int], Strides]] = {
+    "split_last": _strides_split_last,
+    "pair_first": _strides_pair_first,
+    "pair_second": _strides_pair_second,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class PagedLayer:
     """One layer of the engine's paged cache, addressed by slots.
@@ -70,6 +93,16 @@ class PagedLayer:
     shape: LayerShape
     block_size: int
     reader: str
+
+    @property
+    def has_strides(self) -> bool:
+        """Whether the layout is a strided view, as the fused kernels need."""
+        return self.reader in _STRIDES
+
+    @property
+    def strides(self) -> Strides:
+        """Of a layout that `has_strides`."""
+        return _STRIDES[self.reader](self.cache, self.shape.head_dim)
 
     def read(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Copies of key and value, each [num_tokens, num_kv_heads, head_dim], cache dtype."""
