@@ -20,13 +20,14 @@ from inferscale_core.rpc.pb.inferscale.v1.tenant_pb2_grpc import (
 )
 from inferscale_core.rpc.server import RpcServer, ServerOptions
 from inferscale_core.settings import ControlSettings, DatabaseSettings, Settings
-from inferscale_core.store import JobHandlers, JobQueue, Store
+from inferscale_core.store import JobHandlers, JobQueue, QueueTimes, Store
 from inferscale_core.telemetry.logs import get_logger
 from services.control.auth import ControlAuthenticator
 from services.control.background import Background
 from services.control.chat.servicer import ChatServicer
 from services.control.chat.use_cases import ChatUseCases
 from services.control.embedding_pool import EmbeddingPool
+from services.control.encoding.depth import JobDepth
 from services.control.encoding.forgetting import Forgetter
 from services.control.encoding.use_cases import EncodeJobs, ForgetJobs
 from services.control.memory.adding import AddUseCases
@@ -41,6 +42,10 @@ from services.control.sync.use_cases import SyncUseCases
 from services.control.tenants.servicer import TenantServicer
 from services.control.tenants.use_cases import TenantUseCases
 from services.control.workers import WorkerChannels, WorkerDirectory
+
+JOB_GRACE_S = 2.0
+"""Time that running jobs have after the calls have ended. What is cut off runs again elsewhere, and
+finds what it had done, so this is added to the grace of calls and kept short."""
 
 _log = get_logger(__name__)
 
@@ -73,19 +78,25 @@ class ControlApp:
         self.parts = _parts(settings, embedder)
         self.server = _server(settings, self.parts)
         self._jobs = _job_queue(settings, self.parts)
-        self._running_jobs: asyncio.Task[None] | None = None
+        self._depth = JobDepth(self._jobs)
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> int:
         """Returns the port. Raises Unsupported for a database that we refuse, or Unavailable."""
         await self.parts.store.check()
-        self._running_jobs = asyncio.create_task(self._jobs.run(), name="jobs")
+        self._tasks = [
+            asyncio.create_task(self._jobs.run(), name="jobs"),
+            asyncio.create_task(self._depth.watch(), name="job depth"),
+        ]
         return await self.server.start(self._settings.listen)
 
     async def stop(self) -> None:
         """After the server has drained. Jobs that are cut off run again elsewhere."""
-        self._jobs.stop()
-        if self._running_jobs is not None:
-            await self._running_jobs
+        if self._tasks:
+            running, watching = self._tasks
+            watching.cancel()
+            self._jobs.stop()
+            await running
         await self.parts.background.close()
         await self.parts.channels.close()
         await asyncio.to_thread(self.parts.pool.close)
@@ -189,4 +200,5 @@ def _job_queue(settings: Settings, parts: Parts) -> JobQueue:
         JobHandlers(encode=encoding.encode, forget=forgetting.forget),
         concurrency=settings.control.job_concurrency,
         listen_url=listen_url.get_secret_value() if listen_url else None,
+        times=QueueTimes(grace=JOB_GRACE_S),
     )

@@ -6,6 +6,7 @@ A call waits here without a database connection and without blocking the event l
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from inferscale_core.embedding import Embedder, EmbedderIdentity
 from inferscale_core.errors import InvalidInput, Unavailable
 from inferscale_core.store import Embedding
 from inferscale_core.telemetry import names
+from inferscale_core.telemetry.metrics import QueueMetrics
 from inferscale_core.telemetry.tracing import span
 
 MAX_WAITING = 1024
@@ -41,7 +43,8 @@ class EmbeddingPool:
         self._embedder = embedder
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="embed")
         self._max_waiting = max_waiting
-        self._waiting = 0
+        self._since_by_call: dict[object, float] = {}
+        QueueMetrics("embedding", depth=lambda: self.depth, oldest_age_s=self.oldest_age_s)
 
     @property
     def identity(self) -> EmbedderIdentity:
@@ -51,6 +54,16 @@ class EmbeddingPool:
     def max_tokens(self) -> int:
         """The embedder's window, its special tokens included."""
         return self._embedder.max_tokens
+
+    @property
+    def depth(self) -> int:
+        """Calls that wait or are being embedded."""
+        return len(self._since_by_call)
+
+    def oldest_age_s(self) -> float:
+        """Of those calls, 0 without any. May be called from another thread."""
+        now = time.monotonic()
+        return max((now - since for since in list(self._since_by_call.values())), default=0.0)
 
     async def embed(self, texts: Sequence[str], *, max_tokens: int) -> list[Embedded]:
         """A unit vector for each text of at most `max_tokens` tokens of the embedder.
@@ -82,10 +95,11 @@ class EmbeddingPool:
         return [self._embed_all([text])[0] for text in texts]
 
     async def _run(self, work: Callable[[], _T]) -> _T:
-        if self._waiting >= self._max_waiting:
-            raise Unavailable(f"{self._waiting} calls wait for the embedder; try again")
-        self._waiting += 1
+        if self.depth >= self._max_waiting:
+            raise Unavailable(f"{self.depth} calls wait for the embedder; try again")
+        call = object()
+        self._since_by_call[call] = time.monotonic()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, work)
         finally:
-            self._waiting -= 1
+            del self._since_by_call[call]

@@ -12,9 +12,9 @@ from contextlib import aclosing
 from inferscale_core.errors import Unavailable
 from inferscale_core.ids import WorkerId
 from inferscale_core.memory.deletion import DeletionReceipt, PurgeState
-from inferscale_core.memory.encoding import EncodeResult, EncodeState
+from inferscale_core.memory.encoding import EncodeResult
 from inferscale_core.store import EncodeJob, ForgetJob, Store
-from inferscale_core.telemetry import metrics, names
+from inferscale_core.telemetry import names
 from inferscale_core.telemetry.logs import get_logger
 from inferscale_core.telemetry.tracing import annotate, link_to, span
 from services.control.encoding.batches import batched
@@ -82,8 +82,6 @@ class EncodeJobs:
     async def _record(self, user: UserAt, results: Sequence[EncodeResult]) -> bool:
         async with self._store.transaction(user.tenant_id) as tx:
             kept = await tx.encodings.record(user.user_id, results, kv_epoch=user.state.kv_epoch)
-        for result in results:
-            metrics.chunk_encoded("done" if result.state is EncodeState.DONE else "failed")
         return kept == len({(result.fact, result.target) for result in results})
 
     async def _epoch(self, user: UserAt) -> int:
