@@ -44,7 +44,7 @@ def measure_chat(
         for k in K_SWEPT:
             with steps.step(f"round {number + 1} of {rounds}, k = {k}") as step:
                 pair = ask_pair(client, story.user_id, question, k=k)
-                step.say(f"injected {pair.injected.ttft_s:.2f} s, text {pair.text.ttft_s:.2f} s")
+                step.result(f"injected {pair.injected.ttft_s:.2f} s, text {pair.text.ttft_s:.2f} s")
                 pairs[k].append(pair)
     figures = [_ttft_figures(k, measured) for k, measured in pairs.items()]
     ttft = make_rows("chat_ttft", figures, **about)

@@ -31,7 +31,7 @@ def measure_encode(
     tokens = _fact_tokens(client, story.user_id)
     with steps.step("Prefill as text, k = 50") as step:
         prefill_rate = _prefill_tokens_per_s(client, story)
-        step.say(f"{prefill_rate:.0f} tokens a second")
+        step.result(f"{prefill_rate:.0f} tokens a second")
     chunks = after.resident_chunks - before.resident_chunks
     figures = {
         "facts": num_facts,

@@ -72,7 +72,7 @@ class Demo:
         story = self.story
         with self.steps.step("Store turns and facts") as step:
             num_facts = store_story(client, story, story.user_id)
-            step.say(f"{len(story.turns)} turns, {num_facts} facts")
+            step.result(f"{len(story.turns)} turns, {num_facts} facts")
         with self.steps.step("Encode every fact") as step:
             wait_until_encoded(client, story.user_id, num_facts, stack, step)
 
@@ -109,7 +109,7 @@ class Demo:
                 pair = ask_pair(
                     client, self.story.user_id, question, k=k, on_repeat=self._say_repeat
                 )
-                step.say(f"{pair.speedup:.1f}x faster injected")
+                step.result(f"{pair.speedup:.1f}x faster injected")
                 pairs.append(pair)
         view.show_sweep(self.console, pairs)
         view.show_bars(self.console, pairs)

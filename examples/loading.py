@@ -46,7 +46,7 @@ def wait_until_encoded(
             )
         step.say(f"{done} of {total} facts, {done / step.elapsed_s:.1f} a second", done / total)
         time.sleep(0.25)
-    step.say(f"{total} facts, {total / step.elapsed_s:.1f} a second")
+    step.result(f"{total} facts, {total / step.elapsed_s:.1f} a second")
 
 
 def _num_encoded(client: InferScale, user_id: str) -> int:

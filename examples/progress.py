@@ -28,6 +28,10 @@ class Step:
         """`detail` replaces the last one; `share` (0 to 1) fills a bar. None leaves the bar out."""
         self.detail = detail
 
+    def result(self, detail: str) -> None:
+        """What stands beside the title once the step is done."""
+        self.detail = detail
+
 
 class _PlainStep(Step):
     def __init__(self, console: Console) -> None:
@@ -62,7 +66,7 @@ class Steps:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """The body's last `say` stands beside the title, with the time, once it is done."""
+        """The body's last `say` or `result` stands beside the title, with the time, at its end."""
         with self._live(title) if self._console.is_terminal else self._plain(title) as step:
             yield step
         self._line("[green]✓[/]", title, step)

