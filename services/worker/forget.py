@@ -31,7 +31,7 @@ ACKNOWLEDGE_WAIT_S = 30.0
 @dataclass(frozen=True, slots=True)
 class Purged:
     """user_cache: facts removed from it. chunks: dropped, `dependants` of them of other facts.
-    pending: of the dropped, those whose pages are zeroed when their last reader ends."""
+    pending: of this and earlier calls, those whose pages are zeroed when their reader ends."""
 
     user_cache: int = 0
     chunks: int = 0
@@ -125,10 +125,11 @@ class Forget:
         if event is None:
             raise Unavailable("the engine has not acknowledged that it forgot")
         num_chunks = event.fields["num_chunks"]
+        self._mirror.count_unzeroed(scope, event.fields["num_pending"])
         return Purged(
             chunks=num_chunks,
             dependants=max(0, num_chunks - own),
-            pending=event.fields["num_pending"],
+            pending=self._mirror.num_unzeroed(scope),
         )
 
 

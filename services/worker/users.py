@@ -109,14 +109,14 @@ class UserCache:
     def _use(self, scope: UserScope) -> _Slot:
         slot = self._slots.get(scope)
         if slot is None:
-            slot = self._slots[scope] = _Slot(self._new_snapshot(scope))
             self._make_room()
+            slot = self._slots[scope] = _Slot(self._new_snapshot(scope))
         self._slots.move_to_end(scope)
         return slot
 
     def _make_room(self) -> None:
-        """Drop the users not used for longest; one whose changes are being fetched stays."""
-        surplus = len(self._slots) - self._max_users
+        """For one more user, drop those not used for longest. One being fetched stays."""
+        surplus = len(self._slots) + 1 - self._max_users
         idle = [scope for scope, slot in self._slots.items() if not slot.lock.locked()]
         for scope in idle[: max(0, surplus)]:
             del self._slots[scope]

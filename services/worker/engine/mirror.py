@@ -42,6 +42,7 @@ class DirectoryMirror:
         self._chunks: dict[ChunkKey, MirroredChunk] = {}
         self._keys_by_scope: dict[UserScope, set[ChunkKey]] = {}
         self._num_published: dict[UserScope, int] = {}
+        self._num_unzeroed: dict[UserScope, int] = {}
         self._last_seq = 0
         self.num_gaps = 0
         self.num_evictions = 0
@@ -72,6 +73,20 @@ class DirectoryMirror:
             self.add(_published_chunk(event))
         elif event.kind is EventKind.DROPPED:
             self._evict(event)
+        elif event.kind is EventKind.ZEROED:
+            self.count_unzeroed(scope_of(ChunkKey(event.fields["key"])), -1)
+
+    def num_unzeroed(self, scope: UserScope) -> int:
+        """Forgotten chunks of the user whose pages wait for a reader to end."""
+        return max(0, self._num_unzeroed.get(scope, 0))
+
+    def count_unzeroed(self, scope: UserScope, change: int) -> None:
+        """A forget left that many waiting. May be told after some of them are zeroed already."""
+        count = self._num_unzeroed.get(scope, 0) + change
+        if count:
+            self._num_unzeroed[scope] = count
+        else:
+            self._num_unzeroed.pop(scope, None)
 
     def add(self, chunk: MirroredChunk) -> None:
         """The chunk is resident, as an event or the refusal of a duplicate says."""
@@ -102,6 +117,7 @@ class DirectoryMirror:
             _log.warning("mirror.gap", expected=self._last_seq + 1, received=seq)
             self._chunks.clear()
             self._keys_by_scope.clear()
+            self._num_unzeroed.clear()
         self._last_seq = seq
 
 

@@ -1,0 +1,154 @@
+"""What is left on a worker after a delete: nothing of the fact, and nothing that saw it."""
+
+from __future__ import annotations
+
+import pytest
+
+from inferscale_core.ids import FactId
+from inferscale_core.memory.recipes import Prefix, Recipe
+from services.worker.forget import Purged
+from tests.worker.conftest import FakeWorker, MakeWorker
+from tests.worker.test_encode import encode, fill, keys
+
+
+async def forget(worker: FakeWorker, *fact_ids: str, dependants: tuple[str, ...] = ()) -> Purged:
+    return await worker.parts.forget(
+        worker.control.at(),
+        [FactId(fact_id) for fact_id in fact_ids],
+        [FactId(fact_id) for fact_id in dependants],
+        [],
+    )
+
+
+def facts_with_chunks(worker: FakeWorker) -> set[str]:
+    chunks = worker.mirror.of_scope(worker.control.at().scope)
+    return {chunk.fact.fact_id for chunk in chunks if chunk.fact}
+
+
+async def test_a_delete_drops_the_fact_and_all_that_saw_it_and_counts_them(
+    worker: FakeWorker,
+) -> None:
+    fill(worker)
+    await encode(worker)
+    worker.control.remove("f1")
+    purged = await forget(worker, "f1")
+    left = facts_with_chunks(worker)
+    assert "f1" not in left
+    assert purged.user_cache == 1
+    assert purged.chunks == 8 - len(left)
+    assert purged.dependants == purged.chunks - 1 > 0
+    assert purged.pending == 0
+    assert {chunk.key for chunk in worker.mirror.of_scope(worker.control.at().scope)} <= keys(
+        worker
+    )
+
+
+async def test_after_encoding_again_the_user_equals_one_who_never_had_the_fact(
+    worker: FakeWorker, make_worker: MakeWorker
+) -> None:
+    fill(worker)
+    await encode(worker)
+    worker.control.remove("f1")
+    await forget(worker, "f1")
+    await encode(worker)
+    fresh = make_worker()
+    fill(fresh)
+    fresh.control.user().facts.pop("f1")
+    await encode(fresh)
+    scope = worker.control.at().scope
+    assert {c.key for c in worker.mirror.of_scope(scope)} == {
+        c.key for c in fresh.mirror.of_scope(scope)
+    }
+
+
+async def test_asked_again_nothing_more_is_counted(worker: FakeWorker) -> None:
+    fill(worker)
+    await encode(worker)
+    worker.control.remove("f1")
+    await forget(worker, "f1")
+    assert await forget(worker, "f1") == Purged()
+
+
+async def test_a_user_that_is_not_cached_loses_their_chunks_too(worker: FakeWorker) -> None:
+    fill(worker)
+    await encode(worker)
+    worker.parts.users.drop(worker.control.at().scope)
+    worker.control.remove("f0")
+    purged = await forget(worker, "f0", dependants=("f3",))
+    assert purged.user_cache == 0
+    assert purged.chunks > 1
+    assert {"f0", "f3"}.isdisjoint(facts_with_chunks(worker))
+
+
+async def test_a_reader_whose_link_was_evicted_is_found_by_the_workers_own_records(
+    worker: FakeWorker,
+) -> None:
+    fill(worker)
+    await encode(worker)
+    snapshot = worker.parts.users.peek(worker.control.at().scope)
+    assert snapshot is not None
+    # f1 <- f2 <- f4: with f2's chunk gone the engine cannot follow the chain.
+    assert "f1" in {ref.fact_id for ref in snapshot.specs[FactId("f2")].prefix_facts}
+    chain = [i for i, s in snapshot.specs.items() if "f2" in {r.fact_id for r in s.prefix_facts}]
+    assert chain
+    worker.engine.lose(snapshot.specs[FactId("f2")].key)
+    worker.control.remove("f1")
+    await forget(worker, "f1")
+    assert not set(chain) & facts_with_chunks(worker)
+
+
+async def test_chunks_that_saw_a_deleted_turn_are_dropped(make_worker: MakeWorker) -> None:
+    worker = make_worker(Recipe("w", Prefix.TURNS, num_turns=2))
+    for number in range(6):
+        worker.control.add_turn(f"t{number}", number, f"turn number {number}")
+    worker.control.add("near", "A fact", turn_ids=("t2",))
+    worker.control.add("far", "Another fact", turn_ids=("t5",))
+    await encode(worker)
+    worker.control.remove("t1")
+    purged = await worker.parts.forget(worker.control.at(), [], [], ["t1"])  # type: ignore[list-item]
+    assert (purged.chunks, purged.dependants) == (1, 1)
+    assert facts_with_chunks(worker) == {"far"}
+
+
+async def test_pages_that_are_being_read_are_pending_until_their_reader_ends(
+    worker: FakeWorker,
+) -> None:
+    from inferscale_core.vllm_connector.events import EventKind
+
+    fill(worker)
+    await encode(worker)
+    snapshot = worker.parts.users.peek(worker.control.at().scope)
+    assert snapshot is not None
+    key = snapshot.specs[FactId("f1")].key
+    entry = worker.engine.directory.get(key)
+    assert entry is not None
+    worker.engine.directory.pin([entry])
+    worker.control.remove("f1")
+    assert (await forget(worker, "f1")).pending == 1
+    assert (await forget(worker, "f1")).pending == 1
+    worker.engine.directory.unpin([entry])
+    worker.engine.emit(EventKind.ZEROED, key=key)
+    assert (await forget(worker, "f1")).pending == 0
+
+
+async def test_without_control_the_whole_copy_of_the_user_is_dropped(worker: FakeWorker) -> None:
+    fill(worker)
+    await encode(worker)
+    worker.control.remove("f1")
+    worker.control.is_down = True
+    purged = await forget(worker, "f1")
+    assert purged.user_cache == 1
+    assert worker.parts.users.peek(worker.control.at().scope) is None
+    assert "f1" not in facts_with_chunks(worker)
+
+
+async def test_an_engine_that_does_not_acknowledge_is_no_purge(
+    worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inferscale_core.errors import Unavailable
+    from services.worker import forget as module
+
+    monkeypatch.setattr(module, "ACKNOWLEDGE_WAIT_S", 0.01)
+    monkeypatch.setattr(worker.reports, "record", lambda event: None)
+    with pytest.raises(Unavailable, match="not acknowledged"):
+        await forget(worker, "f1")

@@ -1,0 +1,248 @@
+"""A chat on this worker: what is found, how it is planned and served, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+
+from inferscale_core.errors import InvalidInput, Unavailable
+from inferscale_core.ids import FactId
+from inferscale_core.prompt import ChatMessage
+from inferscale_core.vllm_connector.events import EventKind
+from services.worker.engine.protocol import EngineRequest, SamplingOptions
+from services.worker.generate import ChatEvent, Delta, Done, GenerateCommand, Retrieved, Served
+from services.worker.served import Serving
+from tests.worker.conftest import TOKENIZER, FakeWorker, MakeWorker
+from tests.worker.test_encode import TEXTS, encode, fill
+
+QUESTION = ChatMessage("user", "Where does Robin keep the spare key?")
+
+
+def command(worker: FakeWorker, **fields: object) -> GenerateCommand:
+    default = GenerateCommand(
+        user=worker.control.at(),
+        messages=(QUESTION,),
+        k=4,
+        sampling=SamplingOptions(max_tokens=3),
+    )
+    return replace(default, **fields)  # type: ignore[arg-type]
+
+
+async def chat(worker: FakeWorker, **fields: object) -> list[ChatEvent]:
+    return [event async for event in worker.parts.generate(command(worker, **fields))]
+
+
+def served_of(events: list[ChatEvent]) -> Served:
+    (served,) = (event for event in events if isinstance(event, Served))
+    return served
+
+
+def servings(served: Served) -> list[Serving]:
+    return [fact.serving for fact in served.facts]
+
+
+async def test_events_come_in_the_promised_order(worker: FakeWorker) -> None:
+    fill(worker)
+    await encode(worker)
+    events = await chat(worker)
+    kinds = [type(event) for event in events]
+    assert kinds == [Retrieved, Served, Delta, Delta, Delta, Done]
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == "w1 w2 w3 "
+    done = events[-1]
+    assert isinstance(done, Done)
+    assert (done.finish_reason, done.completion_tokens) == ("length", 3)
+
+
+async def test_resident_facts_are_injected_best_ranked_last(worker: FakeWorker) -> None:
+    fill(worker)
+    await encode(worker)
+    events = await chat(worker)
+    retrieved = events[0]
+    assert isinstance(retrieved, Retrieved)
+    scores = [fact.score for fact in retrieved.facts]
+    assert scores == sorted(scores)
+    assert retrieved.facts[-1].text == TEXTS[0]
+    assert retrieved.not_resident == ()
+    served = served_of(events)
+    assert servings(served) == [Serving.INJECTED] * 4
+    num_facts = sum(fact.num_tokens for fact in served.facts)
+    assert served.tokens.injected_tokens == worker.parts.rules.header_tokens + num_facts
+    assert served.timings.queue_ms == 250
+    assert served.timings.inject_ms == 0.5
+    assert served.timings.prefill_ms == pytest.approx(249.5)
+
+
+async def test_facts_without_a_chunk_follow_as_text_and_are_named_for_encoding(
+    worker: FakeWorker,
+) -> None:
+    fill(worker)
+    await encode(worker)
+    worker.control.add("cold", "The spare key of Robin is blue")
+    events = await chat(worker)
+    retrieved = events[0]
+    assert isinstance(retrieved, Retrieved)
+    assert [fact.fact_id for fact in retrieved.not_resident] == ["cold"]
+    assert retrieved.facts[-1].fact.fact_id == "cold"
+    assert servings(served_of(events)) == [Serving.INJECTED] * 3 + [Serving.PREFILLED]
+
+
+async def test_a_fact_too_long_to_encode_is_served_as_text_and_not_asked_for(
+    worker: FakeWorker,
+) -> None:
+    worker.control.add("long", "Robin keeps the spare key " * 30)
+    events = await chat(worker)
+    retrieved = events[0]
+    assert isinstance(retrieved, Retrieved)
+    assert retrieved.not_resident == ()
+    assert servings(served_of(events)) == [Serving.PREFILLED]
+
+
+async def test_text_mode_has_the_same_tokens_and_injects_nothing(worker: FakeWorker) -> None:
+    fill(worker)
+    await encode(worker)
+    worker.control.add("cold", "The spare key of Robin is blue")
+    injected = await chat(worker)
+    text = await chat(worker, inject=False)
+    first, second = worker.engine.requests[-2:]
+    assert first.token_ids == second.token_ids
+    assert first.params.spans
+    assert second.params.spans == ()
+    assert served_of(text).tokens.injected_tokens == 0
+    assert [f.fact for f in served_of(text).facts] == [f.fact for f in served_of(injected).facts]
+
+
+async def test_who_may_share_cached_blocks_is_decided_by_the_salt(worker: FakeWorker) -> None:
+    fill(worker)
+    fill(worker, "kim")
+    await encode(worker)
+
+    async def salt(**fields: object) -> str:
+        await chat(worker, **fields)
+        return worker.engine.requests[-1].cache_salt
+
+    injected = await salt()
+    assert await salt() == injected
+    text = await salt(inject=False)
+    other_user = await salt(user=worker.control.at("kim"))
+    timed = [await salt(timed=True), await salt(timed=True)]
+    worker.control.remove("f7")
+    after_delete = await salt()
+    worker.control.add("f8", "Robin likes rain")
+    await encode(worker)
+    after_encoding = await salt()
+    salts = [injected, text, other_user, *timed, after_delete, after_encoding]
+    assert len(set(salts)) == len(salts)
+
+
+async def test_the_prompt_says_the_notes_and_the_question(worker: FakeWorker) -> None:
+    fill(worker)
+    await chat(worker, k=1)
+    text = TOKENIZER.decode(worker.engine.requests[-1].token_ids)
+    assert f"Notes:\n{TEXTS[0]}\nEnd of notes.\n" in text
+    assert QUESTION.content in text
+
+
+async def test_no_facts_are_brought_in_when_none_are_asked_for(worker: FakeWorker) -> None:
+    fill(worker)
+    retrieved = (await chat(worker, k=0))[0]
+    assert isinstance(retrieved, Retrieved)
+    assert retrieved.facts == ()
+
+
+async def test_a_user_without_facts_is_answered(worker: FakeWorker) -> None:
+    assert served_of(await chat(worker)).facts == ()
+
+
+async def test_a_plan_longer_than_the_context_is_refused_with_both_numbers(
+    make_worker: MakeWorker,
+) -> None:
+    worker = make_worker(max_model_len=300)
+    fill(worker)
+    with pytest.raises(InvalidInput, match=r"takes \d{3,} tokens .* context has 300"):
+        await chat(worker, messages=(ChatMessage("user", "word " * 300),))
+    assert worker.engine.requests == []
+
+
+async def test_the_answer_may_fill_what_is_left_of_the_context(make_worker: MakeWorker) -> None:
+    worker = make_worker(max_model_len=300)
+    await chat(worker, sampling=SamplingOptions(max_tokens=4000, min_tokens=3000))
+    request = worker.engine.requests[-1]
+    assert request.sampling.max_tokens == 300 - len(request.token_ids)
+    assert request.sampling.min_tokens == request.sampling.max_tokens
+
+
+async def test_a_chunk_dropped_between_plan_and_step_is_counted_as_prefilled(
+    worker: FakeWorker,
+) -> None:
+    fill(worker)
+    await encode(worker)
+
+    def evict(request: EngineRequest) -> None:
+        worker.engine.evict(request.params.spans[2].key)
+
+    worker.engine.before = evict
+    served = served_of(await chat(worker))
+    assert servings(served) == [Serving.INJECTED] + [Serving.PREFILLED] * 3
+
+
+async def test_a_lost_report_is_counted_as_prefilled(
+    worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from services.worker import generate
+
+    monkeypatch.setattr(generate, "SERVED_WAIT_S", 0.01)
+    fill(worker)
+    await encode(worker)
+    monkeypatch.setattr(worker.reports, "record", lambda event: None)
+    served = served_of(await chat(worker))
+    assert servings(served) == [Serving.PREFILLED] * 4
+    assert served.tokens.prefilled_tokens == served.tokens.num_prompt_tokens
+
+
+async def test_a_client_that_leaves_ends_the_request(worker: FakeWorker) -> None:
+    long = SamplingOptions(max_tokens=4096)
+    async with aclosing(worker.parts.generate(command(worker, sampling=long))) as events:
+        async for event in events:
+            if isinstance(event, Delta):
+                break
+    assert worker.engine.aborted == [worker.engine.requests[-1].params.handle]
+    assert len(worker.reports) == 0
+
+
+async def test_a_chat_sees_the_version_it_asks_for(worker: FakeWorker) -> None:
+    fill(worker)
+    await chat(worker)
+    worker.control.remove("f0")
+    retrieved = (await chat(worker, k=20))[0]
+    assert isinstance(retrieved, Retrieved)
+    assert FactId("f0") not in {fact.fact.fact_id for fact in retrieved.facts}
+    assert retrieved.memory_version == worker.control.user().version
+
+
+async def test_without_control_only_a_version_at_hand_is_served(worker: FakeWorker) -> None:
+    fill(worker)
+    await chat(worker)
+    worker.control.is_down = True
+    await chat(worker)
+    worker.control.remove("f0")
+    with pytest.raises(Unavailable):
+        await chat(worker)
+
+
+async def test_chats_of_one_user_fetch_their_changes_once(worker: FakeWorker) -> None:
+    fill(worker)
+    await asyncio.gather(*(chat(worker) for _ in range(10)))
+    assert worker.control.num_lists == 1
+
+
+async def test_a_rejected_request_is_answered_as_text(worker: FakeWorker) -> None:
+    fill(worker)
+
+    def reject(request: EngineRequest) -> None:
+        worker.engine.emit(EventKind.REJECTED, handle=request.params.handle, reason="spans")
+
+    worker.engine.before = reject
+    assert servings(served_of(await chat(worker))) == [Serving.PREFILLED] * 4

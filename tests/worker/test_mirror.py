@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+import zmq
+import zmq.asyncio
+
+from inferscale_core.ids import ChunkKey, UserScope
+from inferscale_core.vllm_connector.events import Event, EventKind
+from services.worker.engine.event_reader import EventReader
+from services.worker.engine.mirror import DirectoryMirror
+from services.worker.engine.reports import Reports
+
+SCOPE = UserScope("acme/robin")
+
+
+def published(seq: int, key: str = "acme/robin/1") -> Event:
+    return Event(
+        seq,
+        EventKind.PUBLISHED,
+        {"key": key, "num_tokens": 9, "fact": "f1", "revision": 1, "tier": "gpu"},
+    )
+
+
+def dropped(seq: int, reason: str = "forgotten", key: str = "acme/robin/1") -> Event:
+    return Event(seq, EventKind.DROPPED, {"key": key, "reason": reason})
+
+
+@pytest.fixture
+def pusher() -> Iterator[Callable[[str], zmq.asyncio.Socket]]:
+    """Connects a socket as the scheduler side does."""
+    context, sockets = zmq.asyncio.Context(), []
+
+    def connect(endpoint: str) -> zmq.asyncio.Socket:
+        socket = context.socket(zmq.PUSH)
+        socket.connect(endpoint)
+        sockets.append(socket)
+        return socket
+
+    yield connect
+    for socket in sockets:
+        socket.close(linger=0)
+    context.term()
+
+
+def test_a_chunk_is_resident_from_published_to_dropped() -> None:
+    mirror = DirectoryMirror()
+    mirror.apply(published(1))
+    assert ChunkKey("acme/robin/1") in mirror
+    assert [chunk.num_tokens for chunk in mirror.of_scope(SCOPE)] == [9]
+    mirror.apply(dropped(2, "evicted"))
+    assert len(mirror) == 0
+    assert mirror.of_scope(SCOPE) == []
+    assert (mirror.num_evictions, mirror.num_published(SCOPE)) == (1, 1)
+
+
+def test_a_gap_leaves_nothing_that_could_be_wrong() -> None:
+    mirror = DirectoryMirror()
+    mirror.apply(published(1))
+    mirror.apply(published(3, "acme/robin/3"))
+    assert [chunk.key for chunk in mirror] == ["acme/robin/3"]
+    assert mirror.num_gaps == 1
+
+
+async def test_events_reach_the_mirror_before_the_request_they_are_about(
+    pusher: Callable[[str], zmq.asyncio.Socket],
+) -> None:
+    mirror, reports = DirectoryMirror(), Reports()
+    async with EventReader(mirror, reports) as reader:
+        push = pusher(reader.endpoint)
+        with reports.follow("h1") as report:
+            await push.send(published(1).to_wire())
+            captured = {"handle": "h1", "key": "acme/robin/1"}
+            await push.send(Event(2, EventKind.CAPTURED, captured).to_wire())
+            event = await report.first_of({EventKind.CAPTURED}, 5)
+        assert event is not None
+        assert ChunkKey("acme/robin/1") in mirror
+
+
+async def test_a_malformed_event_does_not_end_the_reader(
+    pusher: Callable[[str], zmq.asyncio.Socket],
+) -> None:
+    mirror, reports = DirectoryMirror(), Reports()
+    async with EventReader(mirror, reports) as reader:
+        push = pusher(reader.endpoint)
+        for message in (b"{", b"[]", b'{"seq": 1, "kind": "published"}', published(2).to_wire()):
+            await push.send(message)
+        async with asyncio.timeout(5):
+            while not len(mirror):
+                await asyncio.sleep(0.01)
+
+
+async def test_a_report_that_does_not_come_is_none() -> None:
+    reports = Reports()
+    with reports.follow("h1") as report:
+        assert await report.first_of({EventKind.SERVED}, 0.01) is None
+        reports.record(Event(1, EventKind.SERVED, {"handle": "h2"}))
+        assert report.get(EventKind.SERVED) is None
+    assert len(reports) == 0
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_pages_waiting_for_a_reader_are_counted_in_either_order(late: bool) -> None:
+    mirror = DirectoryMirror()
+    zeroed = Event(1, EventKind.ZEROED, {"key": "acme/robin/1"})
+    if late:
+        mirror.apply(zeroed)
+        mirror.count_unzeroed(SCOPE, 1)
+    else:
+        mirror.count_unzeroed(SCOPE, 1)
+        assert mirror.num_unzeroed(SCOPE) == 1
+        mirror.apply(zeroed)
+    assert mirror.num_unzeroed(SCOPE) == 0

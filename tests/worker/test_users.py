@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from inferscale_core.errors import InvalidInput, Unavailable
+from inferscale_core.ids import TenantId, UserId
+from inferscale_core.settings import WorkerSettings
+from services.worker.users import UserAt
+from tests.worker.conftest import RECIPE, FakeWorker, MakeWorker
+from tests.worker.test_encode import TEXTS, fill
+
+
+async def test_changes_arrive_page_by_page_as_one(worker: FakeWorker) -> None:
+    fill(worker)
+    assert len(worker.control.pages(worker.control.user(), 0)) == 2
+    snapshot = await worker.parts.users.at_least(worker.control.at())
+    assert [fact.text for fact in snapshot.facts.values()] == TEXTS
+
+
+async def test_only_what_is_newer_is_fetched(worker: FakeWorker) -> None:
+    fill(worker)
+    await worker.parts.users.at_least(worker.control.at())
+    held = worker.control.user().version
+    worker.control.add("f8", "A new one")
+    asked: list[int] = []
+    pages = worker.control.pages
+
+    def recorded(user: object, after_version: int) -> object:
+        asked.append(after_version)
+        return pages(user, after_version)  # type: ignore[arg-type]
+
+    worker.control.pages = recorded  # type: ignore[method-assign,assignment]
+    snapshot = await worker.parts.users.at_least(worker.control.at())
+    assert asked == [held]
+    assert len(snapshot.facts) == 9
+
+
+async def test_a_version_that_control_does_not_have_is_not_served(worker: FakeWorker) -> None:
+    fill(worker)
+    ahead = UserAt(TenantId("acme"), UserId("robin"), 1000)
+    with pytest.raises(Unavailable, match=r"version 8, below the 1000"):
+        await worker.parts.users.at_least(ahead)
+
+
+async def test_the_user_not_used_for_longest_goes_first(make_worker: MakeWorker) -> None:
+    worker = make_worker(RECIPE, WorkerSettings(max_users_cached=2))
+    for user_id in ("a", "b", "a", "c"):
+        worker.control.add(f"{user_id}1", "A fact", user_id)
+        await worker.parts.users.at_least(worker.control.at(user_id))
+    users = worker.parts.users
+    assert users.peek(worker.control.at("a").scope) is not None
+    assert users.peek(worker.control.at("b").scope) is None
+    assert users.peek(worker.control.at("c").scope) is not None
+
+
+async def test_a_user_being_fetched_is_not_evicted(make_worker: MakeWorker) -> None:
+    worker = make_worker(RECIPE, WorkerSettings(max_users_cached=1))
+    users = [f"user{n}" for n in range(8)]
+    for user_id in users:
+        worker.control.add(f"{user_id}1", "A fact", user_id)
+    snapshots = await asyncio.gather(
+        *(worker.parts.users.at_least(worker.control.at(u)) for u in users)
+    )
+    assert [len(snapshot.facts) for snapshot in snapshots] == [1] * 8
+
+
+async def test_equal_user_ids_of_two_tenants_are_two_users(worker: FakeWorker) -> None:
+    worker.control.user("robin", "acme").version = 1
+    acme, other = worker.control.at("robin", "acme"), worker.control.at("robin", "other")
+    assert acme.scope != other.scope
+    worker.control.add("f0", "A fact of acme")
+    await worker.parts.users.at_least(worker.control.at())
+    snapshot = await worker.parts.users.at_least(other)
+    assert snapshot.facts == {}
+
+
+async def test_a_bad_vector_leaves_what_is_held_as_it_was(worker: FakeWorker) -> None:
+    worker.control.add("f0", "A fact")
+    await worker.parts.users.at_least(worker.control.at())
+    worker.control.add("f1", "Another")
+    worker.control.user().facts["f1"].embedding = bytes(32 * 4)
+    with pytest.raises(InvalidInput, match="embedding"):
+        await worker.parts.users.at_least(worker.control.at())
+    held = worker.parts.users.peek(worker.control.at().scope)
+    assert held is not None
+    assert list(held.facts) == ["f0"]
