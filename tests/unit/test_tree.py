@@ -152,6 +152,12 @@ def test_pages_name_only_targets_that_make_has() -> None:
     assert {entry for entry in named if entry[1] not in targets} == set()
 
 
+def test_every_folder_of_tests_is_a_package_so_that_names_of_files_may_repeat() -> None:
+    names = [Path(name) for name in texts() if name.startswith("tests/") and name.endswith(".py")]
+    folders = {path.parent for path in names}
+    assert {folder for folder in folders if folder / "__init__.py" not in names} == set()
+
+
 def test_the_ci_script_can_be_executed_from_a_clone() -> None:
     command = ["git", "ls-files", "-s", ".ci/run"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
