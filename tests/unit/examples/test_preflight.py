@@ -29,7 +29,7 @@ def test_the_model_counts_only_while_it_is_not_there(monkeypatch: pytest.MonkeyP
     usage = preflight.shutil.disk_usage("/")._replace(free=3_000_000_000)
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: usage)
     assert check_disk(Path("/"), has_model=True) == 3.0
-    with pytest.raises(NotReady, match="7 GB of disk"):
+    with pytest.raises(NotReady, match="6 GB of disk"):
         check_disk(Path("/"), has_model=False)
 
 
