@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -99,6 +100,20 @@ def test_the_command_knows(command: str) -> None:
     )
     assert done.returncode == 0
     assert f"inferscale {command}" in done.stdout
+
+
+def test_the_command_hands_on_what_the_process_says_and_its_exit_code() -> None:
+    environment = {key: value for key, value in os.environ.items() if "INFERSCALE" not in key}
+    done = subprocess.run(
+        [sys.executable, "-m", "services.cli", "migrate"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "INFERSCALE_DATABASE__ADMIN_URL" in done.stderr
 
 
 def distributions_with(extras: set[str]) -> set[str]:
