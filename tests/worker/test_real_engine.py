@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 import torch
 
+from inferscale_core.errors import Unavailable
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
@@ -92,10 +93,11 @@ class RealWorker:
         return response
 
     def question(self, user_id: str, **fields: Any) -> worker_pb2.GenerateRequest:
+        defaults: dict[str, Any] = {"k": 20, "sampling": common_pb2.Sampling(max_tokens=8)}
         return worker_pb2.GenerateRequest(
             user=self.ref(user_id),
             messages=[common_pb2.Message(role="user", content="Where is the spare key?")],
-            **{"k": 20, "sampling": common_pb2.Sampling(max_tokens=8)} | fields,
+            **defaults | fields,
         )
 
     async def chat(self, user_id: str, **fields: Any) -> Chat:
@@ -436,3 +438,15 @@ async def test_many_users_encode_side_by_side(worker: RealWorker) -> None:
     assert all(
         r.state == common_pb2.ENCODE_STATE_DONE for results in every for r in results.values()
     )
+
+
+async def test_a_dead_engine_is_noticed_and_every_request_says_so(worker: RealWorker) -> None:
+    """The last test: nothing is served after it."""
+    watching = asyncio.create_task(worker.running.host.watch())
+    worker.running.host._llm.engine_core.resources.engine_manager.processes[0].kill()
+    async with asyncio.timeout(10):
+        with pytest.raises(Unavailable, match="engine has died"):
+            await watching
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await worker.chat("late")
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE

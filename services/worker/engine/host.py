@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, NoReturn
 
@@ -102,7 +103,11 @@ class EngineHost:
         raise Unavailable("the engine has died")
 
     def stop(self) -> None:
+        """The last call."""
         self._llm.shutdown()
+        # Its finaliser must run before the interpreter ends.
+        self._llm = None
+        gc.collect()
 
     @contextlib.contextmanager
     def _translated_errors(self, handle: str) -> Iterator[None]:
