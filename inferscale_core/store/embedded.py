@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from inferscale_core.errors import Unsupported
 class EmbeddedPostgres:
     """A server with its data in one folder, reached through a local socket alone.
 
-    Started once for a folder, whoever asks; it ends when the last process that started it ends.
+    Started once for a folder, whoever asks; it ends when the last process that started it ends. A
+    process that was killed leaves it running for the next one to take over and end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,6 +42,8 @@ class EmbeddedPostgres:
         server = get_server(self._folder, cleanup_mode="stop")
         self._server = server
         self._uri = server.get_uri()
+        with server._lock:
+            _forget_dead(server.global_process_id_list)
 
     def stop(self) -> None:
         """Ends the server unless another process still uses it."""
@@ -64,6 +68,24 @@ class EmbeddedPostgres:
                 )
                 connection.execute(statement)
         return self.admin_url(name)
+
+
+def _forget_dead(process_ids: Any) -> None:
+    """Killed processes stay in the server's list of users, and it would never end."""
+    own = os.getpid()
+    for process_id in process_ids.get_and_add(own):
+        if process_id != own and not _is_alive(process_id):
+            process_ids.get_and_remove(process_id)
+
+
+def _is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def conninfo(url: URL) -> str:
