@@ -138,26 +138,36 @@ class AddUseCases:
             stored = iter(await tx.facts.add_many(command.user_id, storable) if storable else ())
             results = [item if isinstance(item, Refusal) else next(stored) for item in prepared]
             state = await tx.users.state(command.user_id)
-            new = [
-                result.fact.fact_id
-                for result in results
-                if isinstance(result, AddedFact) and not result.already_existed
-            ]
-            if new:
-                await tx.audit.record(
-                    caller.key_id,
-                    BATCH_ADD,
-                    user_id=command.user_id,
-                    request_id=command.request_id,
-                    ids={"fact": new},
-                )
-                await tx.queue_encoding(command.user_id)
+            await _follow_up(tx, caller, command, results)
             items = await _batch_items(tx, command.user_id, results)
             await tx.requests.complete(
                 command.request_id, _batch_outcome(state.memory_version, items)
             )
-        _log.info("memory.batch_added", num_new=len(new), num_items=len(items))
+        _log.info("memory.batch_added", num_items=len(items), version=state.memory_version)
         return BatchAdded(tuple(items), state.memory_version)
+
+
+async def _follow_up(
+    tx: TenantTransaction,
+    caller: TenantPrincipal,
+    command: BatchAddMemories,
+    results: Sequence[AddedFact | InferScaleError | Refusal],
+) -> None:
+    """What a batch that has stored anything new owes: an audit entry and jobs."""
+    new = [
+        result.fact.fact_id
+        for result in results
+        if isinstance(result, AddedFact) and not result.already_existed
+    ]
+    if new:
+        await tx.audit.record(
+            caller.key_id,
+            BATCH_ADD,
+            user_id=command.user_id,
+            request_id=command.request_id,
+            ids={"fact": new},
+        )
+        await tx.queue_encoding(command.user_id)
 
 
 async def _replayed(tx: TenantTransaction, command: AddMemory, outcome: RequestOutcome) -> Added:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from inferscale_core.ids import TenantId, WorkerId
-from inferscale_core.memory.changes import DeletedFact
+from inferscale_core.memory.changes import DeletedFact, DeletedTurns, UpdatedFact
 from inferscale_core.memory.deletion import DeletionReceipt
 from inferscale_core.rpc.identity import TenantPrincipal
-from inferscale_core.store import RequestOutcome, Store, TenantTransaction
+from inferscale_core.store import Embedding, RequestOutcome, Store, TenantTransaction
 from inferscale_core.telemetry import names
 from inferscale_core.telemetry.logs import get_logger
 from inferscale_core.telemetry.tracing import span
@@ -71,30 +71,7 @@ class RemoveUseCases:
                 outcome = await tx.requests.claim(command.request_id, UPDATE, command.content)
                 if outcome is not None:
                     return await _replayed_update(tx, command, outcome)
-                updated = await tx.facts.update(
-                    command.user_id,
-                    command.fact_id,
-                    text=command.statement.text,
-                    occurred_at=command.statement.occurred_at,
-                    embedding=vector,
-                    expected_revision=command.expected_revision,
-                )
-                await tx.audit.record(
-                    caller.key_id,
-                    UPDATE,
-                    user_id=command.user_id,
-                    request_id=command.request_id,
-                    ids={"fact": [command.fact_id]},
-                )
-                await tx.queue_encoding(command.user_id)
-                await tx.requests.complete(
-                    command.request_id,
-                    RequestOutcome(
-                        updated.state.memory_version,
-                        fact_ids=(command.fact_id,),
-                        num_dependants=len(updated.dependants),
-                    ),
-                )
+                updated = await _update(tx, caller, command, vector)
                 [memory] = await with_statuses(tx, command.user_id, [updated.fact])
                 holders = await tx.holders.list(command.user_id)
             user = UserAt(caller.tenant_id, command.user_id, updated.state)
@@ -129,25 +106,7 @@ class RemoveUseCases:
                 return RemovedTurns(
                     outcome.num_removed, outcome.num_dependants, outcome.memory_version
                 )
-            deleted = await tx.turns.delete(
-                command.user_id, command.conversation_id, command.turn_ids
-            )
-            await tx.audit.record(
-                caller.key_id,
-                DELETE_TURNS,
-                user_id=command.user_id,
-                request_id=command.request_id,
-                ids={"turn": deleted.turn_ids},
-            )
-            await tx.queue_encoding(command.user_id)
-            await tx.requests.complete(
-                command.request_id,
-                RequestOutcome(
-                    deleted.state.memory_version,
-                    num_removed=len(deleted.turn_ids),
-                    num_dependants=len(deleted.dependants),
-                ),
-            )
+            deleted = await _delete_turns(tx, caller, command)
             holders = await tx.holders.list(command.user_id)
         user = UserAt(caller.tenant_id, command.user_id, deleted.state)
         what = Forgotten(dependants=deleted.dependants, turn_ids=deleted.turn_ids)
@@ -199,6 +158,59 @@ class RemoveUseCases:
                     receipt.receipt_id, worker_id, purge.dropped, pending=purge.pending
                 )
             return await tx.deletions.get(receipt.user_id, receipt.receipt_id)
+
+
+async def _update(
+    tx: TenantTransaction, caller: TenantPrincipal, command: UpdateMemory, vector: Embedding
+) -> UpdatedFact:
+    updated = await tx.facts.update(
+        command.user_id,
+        command.fact_id,
+        text=command.statement.text,
+        occurred_at=command.statement.occurred_at,
+        embedding=vector,
+        expected_revision=command.expected_revision,
+    )
+    await tx.audit.record(
+        caller.key_id,
+        UPDATE,
+        user_id=command.user_id,
+        request_id=command.request_id,
+        ids={"fact": [command.fact_id]},
+    )
+    await tx.queue_encoding(command.user_id)
+    await tx.requests.complete(
+        command.request_id,
+        RequestOutcome(
+            updated.state.memory_version,
+            fact_ids=(command.fact_id,),
+            num_dependants=len(updated.dependants),
+        ),
+    )
+    return updated
+
+
+async def _delete_turns(
+    tx: TenantTransaction, caller: TenantPrincipal, command: DeleteTurns
+) -> DeletedTurns:
+    deleted = await tx.turns.delete(command.user_id, command.conversation_id, command.turn_ids)
+    await tx.audit.record(
+        caller.key_id,
+        DELETE_TURNS,
+        user_id=command.user_id,
+        request_id=command.request_id,
+        ids={"turn": deleted.turn_ids},
+    )
+    await tx.queue_encoding(command.user_id)
+    await tx.requests.complete(
+        command.request_id,
+        RequestOutcome(
+            deleted.state.memory_version,
+            num_removed=len(deleted.turn_ids),
+            num_dependants=len(deleted.dependants),
+        ),
+    )
+    return deleted
 
 
 async def _replayed_update(
