@@ -18,7 +18,7 @@ from inferscale_core.memory.recipes import Recipe, recipe_by_name
 from inferscale_core.prompt import PromptFormat
 from inferscale_core.retrieval import ChunkRules
 from inferscale_core.settings import EmbedderSettings, Settings, WorkerSettings
-from inferscale_core.telemetry.metrics import CacheMetrics
+from inferscale_core.telemetry.metrics import CacheMetrics, QueueMetrics
 from services.worker.cache_status import CacheReport
 from services.worker.encoding.chunk import ChunkEncoder
 from services.worker.encoding.user import EncodeUser
@@ -113,13 +113,16 @@ def build_parts(
     encoder = ChunkEncoder(engine, reports, mirror, rules, header_ids, settings.encode_batch)
     planner = Planner(embedder, prompt_format, rules, mirror)
     salts = CacheSalts(model.revision, recipe.hash)
+    cache = CacheReport(mirror, users, engine.arena)
+    chunk_metrics = CacheMetrics("chunks", resident_bytes=cache.resident_bytes)
+    QueueMetrics("encode", depth=encoder.num_waiting, oldest_age_s=encoder.oldest_wait_s)
     return WorkerParts(
         header=header,
         users=users,
         encode=EncodeUser(users, encoder, header, forget, mirror, engine.arena),
-        generate=Generate(users, planner, engine, reports, mirror, salts),
+        generate=Generate(users, planner, engine, reports, mirror, salts, chunk_metrics),
         forget=forget,
-        cache=CacheReport(mirror, users, engine.arena),
+        cache=cache,
         rules=rules,
         mirror=mirror,
     )

@@ -15,6 +15,7 @@ from inferscale_core.prompt import ChatMessage
 from inferscale_core.retrieval import UserSnapshot
 from inferscale_core.telemetry import metrics, names
 from inferscale_core.telemetry.logs import get_logger
+from inferscale_core.telemetry.metrics import CacheMetrics
 from inferscale_core.telemetry.tracing import annotate, record_steps
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import RequestParams
@@ -123,6 +124,7 @@ class Generate:
         reports: Reports,
         mirror: DirectoryMirror,
         salts: CacheSalts,
+        chunk_metrics: CacheMetrics,
     ) -> None:
         self._users = users
         self._planner = planner
@@ -130,6 +132,7 @@ class Generate:
         self._reports = reports
         self._mirror = mirror
         self._salts = salts
+        self._chunk_metrics = chunk_metrics
 
     async def __call__(self, command: GenerateCommand) -> AsyncGenerator[ChatEvent, None]:
         """Raises InvalidInput when the prompt does not fit, Unavailable when control is away."""
@@ -171,6 +174,8 @@ class Generate:
                         timings = replace(timings, first_token_ms=_ms_since(arrived))
                         served = await _served(chat, report, output, timings)
                         _record(served, sent_ns)
+                        if command.inject:
+                            self._count_lookups(served.tokens)
                         yield served
                     if output.text:
                         yield Delta(output.text)
@@ -193,6 +198,11 @@ class Generate:
             cache_salt=self._salt(command, snapshot),
             sampling=sampling,
         )
+
+    def _count_lookups(self, tokens: ServedTokens) -> None:
+        """A fact that had to be prefilled is a miss. The engine's own hits ask for no chunk."""
+        self._chunk_metrics.hit(tokens.facts[Serving.INJECTED])
+        self._chunk_metrics.miss(tokens.facts[Serving.PREFILLED])
 
     def _salt(self, command: GenerateCommand, snapshot: UserSnapshot) -> str:
         if command.timed:

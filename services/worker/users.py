@@ -47,9 +47,10 @@ class UserAt:
 
 @dataclass(slots=True)
 class _Slot:
-    """The lock is held while changes are fetched."""
+    """The lock is held while changes are fetched. is_filled: after the first time."""
 
     snapshot: UserSnapshot
+    is_filled: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -89,11 +90,12 @@ class UserCache:
         """
         slot = self._use(user.scope)
         async with slot.lock:
-            is_held = 0 < slot.snapshot.memory_version >= user.memory_version
+            is_held = slot.is_filled and slot.snapshot.memory_version >= user.memory_version
             self._count(is_held)
             if not is_held:
                 with span(names.SYNC, {names.USER_ID: user.user_id}):
                     slot.snapshot = await self._brought_up(user, slot.snapshot)
+                    slot.is_filled = True
             return slot.snapshot
 
     async def _brought_up(self, user: UserAt, held: UserSnapshot) -> UserSnapshot:

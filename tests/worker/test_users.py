@@ -19,6 +19,12 @@ async def test_changes_arrive_page_by_page_as_one(worker: FakeWorker) -> None:
     assert [fact.text for fact in snapshot.facts.values()] == TEXTS
 
 
+async def test_a_user_without_facts_is_asked_for_once(worker: FakeWorker) -> None:
+    for _ in range(3):
+        await worker.parts.users.at_least(worker.control.at())
+    assert worker.control.num_lists == 1
+
+
 async def test_only_what_is_newer_is_fetched(worker: FakeWorker) -> None:
     fill(worker)
     await worker.parts.users.at_least(worker.control.at())

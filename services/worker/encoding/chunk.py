@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from enum import Enum
 
 from inferscale_core.errors import EngineError, InvalidInput
+from inferscale_core.ids import ChunkKey
 from inferscale_core.memory.canonical import ChunkSpec
 from inferscale_core.memory.plans import Span
 from inferscale_core.retrieval import ChunkRules, UserSnapshot
@@ -52,15 +56,36 @@ class ChunkEncoder:
         self._rules = rules
         self._header_ids = header_ids
         self._slots = asyncio.Semaphore(max_in_engine)
+        self._waiting_since: dict[ChunkKey, float] = {}
 
     async def encode(self, snapshot: UserSnapshot, spec: ChunkSpec) -> Outcome:
         """Store the chunk of one fact, whose prefix should be resident."""
         request = self._request(snapshot, spec)
-        async with self._slots:
+        async with self._slot(spec.key):
             outcome = await self._run(request, spec)
         if outcome in (Outcome.INTERRUPTED, Outcome.ARENA_FULL):
             await asyncio.sleep(RETRY_S)
         return outcome
+
+    def num_waiting(self) -> int:
+        """Chunks that wait for their turn in the engine."""
+        return len(self._waiting_since)
+
+    def oldest_wait_s(self) -> float:
+        since = min(list(self._waiting_since.values()), default=None)
+        return 0.0 if since is None else time.monotonic() - since
+
+    @asynccontextmanager
+    async def _slot(self, key: ChunkKey) -> AsyncIterator[None]:
+        self._waiting_since[key] = time.monotonic()
+        try:
+            await self._slots.acquire()
+        finally:
+            del self._waiting_since[key]
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     async def _run(self, request: EngineRequest, spec: ChunkSpec) -> Outcome:
         with self._reports.follow(request.params.handle) as report:
