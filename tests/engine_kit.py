@@ -53,6 +53,7 @@ class TinyEngine:
             "max_num_seqs": 16,
             "max_num_batched_tokens": 5120,
             "enforce_eager": True,
+            "gpu_memory_utilization": 0.1,
             "skip_tokenizer_init": True,
         } | overrides
         self.dtype = dtype

@@ -168,8 +168,9 @@ def first_and_last_layer(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Keys moved to position 0 onwards, and values, in float32."""
     worker, entry = engine.worker_side, engine.side.directory.get(key)
-    rows = worker.arena.read(torch.from_numpy(entry.slots))
-    places = torch.arange(entry.num_tokens)
+    device = worker.arena.rows.device
+    rows = worker.arena.read(torch.from_numpy(entry.slots).to(device))
+    places = torch.arange(entry.num_tokens, device=device)
     parts = []
     for layer in (0, len(worker.arena.layers) - 1):
         stored, value = worker.arena.key_value(rows, layer)
