@@ -106,7 +106,8 @@ def build_parts(
         prompt_format,
         new_snapshot_factory(rules, embedder.identity.dimension, device),
         settings.max_users_cached,
-        CacheMetrics("users"),
+        keep_turns=recipe.num_turns > 0,
+        metrics=CacheMetrics("users"),
     )
     header = HeaderChunk(rules.header_key, header_ids, engine, reports, mirror)
     forget = Forget(users, engine, reports, mirror, header_ids[:1])

@@ -55,7 +55,10 @@ class _Slot:
 
 
 class UserCache:
-    """Snapshots of users, brought up to date on demand. Belongs to one event loop."""
+    """Snapshots of users, brought up to date on demand. Belongs to one event loop.
+
+    keep_turns: false when the recipe looks at no turns; then none are tokenised or kept.
+    """
 
     def __init__(
         self,
@@ -63,12 +66,15 @@ class UserCache:
         prompt_format: PromptFormat,
         new_snapshot: Callable[[UserScope], UserSnapshot],
         max_users: int,
+        *,
+        keep_turns: bool = True,
         metrics: CacheMetrics | None = None,
     ) -> None:
         self._source = source
         self._format = prompt_format
         self._new_snapshot = new_snapshot
         self._max_users = max_users
+        self._keep_turns = keep_turns
         self._metrics = metrics
         self._slots: OrderedDict[UserScope, _Slot] = OrderedDict()
 
@@ -106,7 +112,9 @@ class UserCache:
                 f"below the {user.memory_version} that was asked for"
             )
         # Tokenising and searching neighbours take a while, and others are streaming.
-        return await asyncio.to_thread(lambda: held.apply(delta_from_pages(pages, self._format)))
+        return await asyncio.to_thread(
+            lambda: held.apply(delta_from_pages(pages, self._format, keep_turns=self._keep_turns))
+        )
 
     def _use(self, scope: UserScope) -> _Slot:
         slot = self._slots.get(scope)
@@ -139,7 +147,10 @@ def new_snapshot_factory(
 
 
 def delta_from_pages(
-    pages: Iterable[sync_pb2.ListChangesResponse], prompt_format: PromptFormat
+    pages: Iterable[sync_pb2.ListChangesResponse],
+    prompt_format: PromptFormat,
+    *,
+    keep_turns: bool,
 ) -> MemoryDelta:
     """Tokenises every fact and turn: takes about 50 us each."""
     facts: list[sync_pb2.FactChange] = []
@@ -149,7 +160,7 @@ def delta_from_pages(
     memory_version = kv_epoch = 0
     for page in pages:
         facts.extend(page.facts)
-        turns.extend(page.turns)
+        turns.extend(page.turns if keep_turns else ())
         removed_facts.update(FactId(fact_id) for fact_id in page.removed_fact_ids)
         removed_turns.update(TurnId(turn_id) for turn_id in page.removed_turn_ids)
         memory_version, kv_epoch = page.memory_version, page.kv_epoch

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from inferscale_core.errors import InvalidInput, Unavailable
-from inferscale_core.ids import TenantId, UserId
+from inferscale_core.ids import TenantId, TurnId, UserId
+from inferscale_core.memory.recipes import Prefix, Recipe
 from inferscale_core.settings import WorkerSettings
 from services.worker.users import UserAt
 from tests.worker.conftest import RECIPE, FakeWorker, MakeWorker
@@ -92,3 +93,20 @@ async def test_a_bad_vector_leaves_what_is_held_as_it_was(worker: FakeWorker) ->
     held = worker.parts.users.peek(worker.control.at().scope)
     assert held is not None
     assert list(held.facts) == ["f0"]
+
+
+@pytest.mark.parametrize(("num_turns", "num_kept"), [(0, 0), (2, 3)])
+async def test_turns_are_kept_only_for_recipes_that_look_at_them(
+    make_worker: MakeWorker, num_turns: int, num_kept: int
+) -> None:
+    worker = make_worker(Recipe("w", Prefix.TURNS, num_turns=num_turns))
+    for number in range(3):
+        worker.control.add_turn(f"t{number}", number, f"turn number {number}")
+    worker.control.add("f0", "A fact", turn_ids=("t2",))
+    snapshot = await worker.parts.users.at_least(worker.control.at())
+    known = [
+        TurnId(f"t{number}")
+        for number in range(3)
+        if snapshot.turns.conversations_of([TurnId(f"t{number}")])
+    ]
+    assert len(known) == num_kept

@@ -114,10 +114,10 @@ class _Run:
         self._num_waves = 0
 
     async def results(self) -> AsyncGenerator[EncodeResult, None]:
+        self._give_up_beyond_arena()
         try:
             while True:
-                self._snapshot = self._newest_snapshot()
-                self._give_up_beyond_arena()
+                self._move_on()
                 for result in self._settled():
                     yield result
                 await self._header.ensure()
@@ -132,10 +132,12 @@ class _Run:
                 task.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
 
-    def _newest_snapshot(self) -> UserSnapshot:
+    def _move_on(self) -> None:
+        """Take up the user's facts as they are now."""
         held = self._users.peek(self._snapshot.scope)
-        is_newer = held is not None and held.memory_version > self._snapshot.memory_version
-        return held if held is not None and is_newer else self._snapshot
+        if held is not None and held.memory_version > self._snapshot.memory_version:
+            self._snapshot = held
+            self._give_up_beyond_arena()
 
     def _give_up_beyond_arena(self) -> None:
         """Facts are kept from the earliest on, up to what the arena holds beside the header."""

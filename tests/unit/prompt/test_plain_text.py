@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -103,3 +104,13 @@ def test_text_of_our_own_keeps_its_control_tokens() -> None:
 
 def test_an_empty_text_has_no_tokens() -> None:
     assert PlainTextEncoder(BYTE_LEVEL).encode("") == ()
+
+
+@ALL
+def test_threads_may_encode_at_once(tokenizer: Any) -> None:
+    encoder = PlainTextEncoder(tokenizer)
+    texts = [text * 20 for text in HOSTILE + ODD]
+    expected = [encoder.encode(text) for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            assert list(pool.map(encoder.encode, texts)) == expected
