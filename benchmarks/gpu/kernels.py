@@ -30,7 +30,8 @@ def setup(num_tokens: int) -> tuple[Arena, list[PagedGroup], torch.Tensor]:
     for _ in range(LAYERS):
         cache = torch.empty(blocks, BLOCK, 8, 256, dtype=torch.bfloat16, device=device)
         caches.append(cache.permute(0, 2, 1, 3))
-        strides.append(Strides(*caches[-1].stride(), 128))
+        block, head, token, dim = caches[-1].stride()
+        strides.append(Strides(block, head, token, dim, 128))
     angles = torch.arange(8192.0, device=device)[:, None] * 10_000 ** -(
         torch.arange(64, device=device) * 2 / 128
     )

@@ -21,6 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.shapes import write_config
+from inferscale_core.ids import ChunkKey, FactId
+from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.plans import Span
+from inferscale_core.vllm_connector.params import Capture, RequestParams
 
 FACT_TOKENS, HEADER_TOKENS, TAIL_TOKENS = 30, 24, 64
 WAYS = ("injected", "text", "floor")
@@ -56,13 +60,15 @@ class Bench:
         self.rng = random.Random(0)
         self.numbers = itertools.count()
         self.vocab = self.llm.model_config.get_vocab_size()
-        self.facts: list[tuple[str, list[int]]] = []
+        self.facts: list[tuple[ChunkKey, list[int]]] = []
         self._encode(num_facts)
 
     def tokens(self, count: int) -> list[int]:
         return [self.rng.randrange(100, self.vocab) for _ in range(count)]
 
-    def ask(self, prompts: list[list[int]], params: list[Any], salts: list[str], max_tokens: int):
+    def ask(
+        self, prompts: list[list[int]], params: list[Any], salts: list[str], max_tokens: int
+    ) -> tuple[list[Any], dict[str, float], float]:
         """Adds all and steps until done; returns outputs and seconds to each first token."""
         from vllm import SamplingParams
 
@@ -89,17 +95,12 @@ class Bench:
                 first.setdefault(output.request_id, now)
                 if output.finished:
                     done[output.request_id] = output
-        return (
-            [next(o for k, o in done.items() if k.startswith(i)) for i in ids],
-            first,
-            (time.perf_counter() - started),
-        )
+        seconds = time.perf_counter() - started
+        # The engine may add a random suffix to a request's id.
+        by_id = {name.partition("-")[0]: output for name, output in done.items()}
+        return [by_id[request_id] for request_id in ids], first, seconds
 
     def _encode(self, count: int) -> None:
-        from inferscale_core.ids import ChunkKey, FactId
-        from inferscale_core.memory.facts import FactRef
-        from inferscale_core.vllm_connector.params import Capture, RequestParams
-
         lengths = [HEADER_TOKENS, *([FACT_TOKENS] * count)]
         for index, length in enumerate(lengths):
             key, part = ChunkKey(f"bench/user/{index}"), self.tokens(length)
@@ -107,19 +108,22 @@ class Bench:
             self.ask([part], [RequestParams(key, capture=capture)], [key], 1)
             self.facts.append((key, part))
 
-    def request(self, way: str, k: int, tail: list[int] | None = None):
-        """Prompt, parameters and salt of one request over the header and k facts."""
-        from inferscale_core.memory.plans import Span
-        from inferscale_core.vllm_connector.params import RequestParams
+    def request(
+        self, way: str, k: int, client: int = 0
+    ) -> tuple[list[int], RequestParams | None, str]:
+        """Prompt, parameters and salt of one request over the header and k facts.
 
+        Every client of "floor" has facts and a salt of its own, as every user has: clients that
+        shared blocks would also share reads of them while decoding.
+        """
         header, *facts = self.facts
-        chosen = [header, *facts[:k]] if way == "floor" else [header, *self.rng.sample(facts, k)]
-        prompt = [token for _, part in chosen for token in part]
-        prompt += tail or self.tokens(TAIL_TOKENS)
+        chooser = random.Random(client) if way == "floor" else self.rng
+        chosen = [header, *chooser.sample(facts, k)]
+        prompt = [token for _, part in chosen for token in part] + self.tokens(TAIL_TOKENS)
         if way == "injected":
             spans = tuple(Span(key, len(part)) for key, part in chosen)
             return prompt, RequestParams(f"h{next(self.numbers)}", spans), f"s{next(self.numbers)}"
-        return prompt, None, "floor" if way == "floor" else f"s{next(self.numbers)}"
+        return prompt, None, f"floor-{client}" if way == "floor" else f"s{next(self.numbers)}"
 
     def once(self, way: str, k: int) -> float:
         prompt, params, salt = self.request(way, k)
@@ -175,18 +179,22 @@ class Bench:
                 )
                 / 1e3
             )
-        return statistics.median(seen)
+        return float(statistics.median(seen))
 
     def throughput(self, clients: int, k: int, rounds: int) -> dict[str, Any]:
         rates: dict[str, list[float]] = {way: [] for way in WAYS}
+        self.together("floor", clients, k, 1)
         for _ in range(rounds):
             for way in WAYS:
-                asks = [self.request(way, k) for _ in range(clients)]
-                prompts, params, salts = map(list, zip(*asks, strict=True))
-                _, _, seconds = self.ask(prompts, params, salts, 50)
-                rates[way].append(clients / seconds)
+                rates[way].append(clients / self.together(way, clients, k, 50))
         medians = {way: statistics.median(values) for way, values in rates.items()}
         return {"kind": "throughput", "clients": clients, "k": k, "unit": "requests/s", **medians}
+
+    def together(self, way: str, clients: int, k: int, max_tokens: int) -> float:
+        """Seconds until `clients` requests that come at once are all answered."""
+        asks = [self.request(way, k, client) for client in range(clients)]
+        prompts, params, salts = map(list, zip(*asks, strict=True))
+        return self.ask(prompts, params, salts, max_tokens)[2]
 
 
 def main() -> None:

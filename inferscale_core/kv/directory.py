@@ -38,8 +38,8 @@ class ChunkState(Enum):
 
 @dataclass(slots=True)
 class Entry:
-    """slots: [num_tokens], int64: the arena row of each token. origin: the position at which the
-    first token's key was computed. holder: names the pages in the pool."""
+    """slots, origins: [num_tokens], int64: the arena row of each token, and the position at which
+    its key was computed. holder: names the pages in the pool."""
 
     holder: int
     key: ChunkKey
@@ -47,7 +47,7 @@ class Entry:
     num_tokens: int
     prefix_keys: tuple[ChunkKey, ...]
     slots: NDArray[np.int64]
-    origin: int
+    origins: NDArray[np.int64]
     state: ChunkState = ChunkState.RESERVED
     num_pins: int = 0
     cancelled: bool = False
@@ -91,6 +91,8 @@ class ChunkDirectory:
         self._fences: dict[UserScope, int] = {}
         self._evicted: list[ChunkKey] = []
         self._next_holder = 0
+        self.generation = 0
+        """Grows whenever a chunk begins or ceases to be resident."""
         self._page_offsets = np.arange(pool.page_tokens, dtype=np.int64)
         self.stats = DirectoryStats()
 
@@ -134,7 +136,8 @@ class ChunkDirectory:
         pages = self._pool.take(self._next_holder, num_tokens)
         assert pages is not None, "room was made"
         slots = self._slots(pages, num_tokens)
-        entry = Entry(self._next_holder, key, fact, num_tokens, prefix_keys, slots, origin)
+        origins = np.arange(origin, origin + num_tokens, dtype=np.int64)
+        entry = Entry(self._next_holder, key, fact, num_tokens, prefix_keys, slots, origins)
         self._entries[key] = entry
         self._keys_by_scope.setdefault(scope_of(key), set()).add(key)
         for seen in prefix_keys:
@@ -159,7 +162,9 @@ class ChunkDirectory:
             self._remove(entry)
             return False
         entry.state = ChunkState.RESIDENT
-        self._touch(entry)
+        self.generation += 1
+        if not entry.is_permanent:
+            self._lru[key] = None
         self.stats.published += 1
         return True
 
@@ -174,7 +179,6 @@ class ChunkDirectory:
         for entry in entries:
             assert entry.state is ChunkState.RESIDENT
             entry.num_pins += 1
-            self._lru.pop(entry.key, None)
 
     def unpin(self, entries: Iterable[Entry]) -> list[ChunkKey]:
         """End one reader of each; returns the doomed ones whose pages are freed by that."""
@@ -187,8 +191,8 @@ class ChunkDirectory:
                     self._doomed.remove(entry)
                     self._pool.give_back(entry.holder)
                     freed.append(entry.key)
-                else:
-                    self._touch(entry)
+                elif not entry.is_permanent:
+                    self._lru.move_to_end(entry.key)
         return freed
 
     def forget(self, scope: UserScope, fact_ids: Iterable[FactId], version: int) -> Forgotten:
@@ -253,7 +257,7 @@ class ChunkDirectory:
         evictable = {
             entry.key
             for entry in self._entries.values()
-            if entry.state is ChunkState.RESIDENT and entry.num_pins == 0 and not entry.is_permanent
+            if entry.state is ChunkState.RESIDENT and not entry.is_permanent
         }
         assert set(self._lru) == evictable, "the eviction order disagrees with the entries"
         assert held >= set(self._lru)
@@ -289,8 +293,10 @@ class ChunkDirectory:
         for key in self._lru:
             if missing <= 0:
                 break
-            victims.append(self._entries[key])
-            missing -= self._pool.pages_for(victims[-1].num_tokens)
+            entry = self._entries[key]
+            if entry.num_pins == 0:
+                victims.append(entry)
+                missing -= self._pool.pages_for(entry.num_tokens)
         if missing > 0:
             return False
         for entry in victims:
@@ -299,17 +305,13 @@ class ChunkDirectory:
         self.stats.evictions += len(victims)
         return True
 
-    def _touch(self, entry: Entry) -> None:
-        if not entry.is_permanent:
-            self._lru[entry.key] = None
-            self._lru.move_to_end(entry.key)
-
     def _remove(self, entry: Entry) -> None:
         self._unlink(entry)
         self._pool.give_back(entry.holder)
 
     def _unlink(self, entry: Entry) -> None:
         del self._entries[entry.key]
+        self.generation += 1
         self._lru.pop(entry.key, None)
         scope = scope_of(entry.key)
         self._keys_by_scope[scope].discard(entry.key)

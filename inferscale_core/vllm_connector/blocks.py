@@ -92,9 +92,7 @@ def token_copy(
     """The copy of prompt tokens `positions`, where `entries` hold those from `first` on."""
     wanted = slice(positions.start - first, positions.stop - first)
     arena_slots = np.concatenate([entry.slots for entry in entries])
-    origins = np.concatenate(
-        [np.arange(entry.origin, entry.origin + entry.num_tokens) for entry in entries]
-    )
+    origins = np.concatenate([entry.origins for entry in entries])
     tokens = np.arange(positions.start, positions.stop, dtype=np.int64)
     return Copy(
         handle=handle,
@@ -109,5 +107,5 @@ def slots_of(
     tokens: NDArray[np.int64], block_ids: Sequence[int], block_size: int
 ) -> NDArray[np.int64]:
     """tokens: positions in a sequence whose block table is `block_ids`."""
-    table = np.asarray(block_ids, dtype=np.int64)
+    table = np.fromiter(block_ids, np.int64, len(block_ids))
     return table[tokens // block_size] * block_size + tokens % block_size

@@ -45,14 +45,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RequestState:
-    """covered: prompt tokens that were native hits or injected when it was last scheduled."""
+    """covered: prompt tokens that were native hits or injected when it was last scheduled. run: the
+    leading resident spans, as of the directory's `run_generation`, holding `run_tokens` tokens."""
 
     params: RequestParams
     covered: int = 0
     num_injected: int = 0
     num_span_tokens: int = 0
     capture_sent: bool = False
-    forgotten: Forgotten | None = None
+    run: list[Entry] = field(default_factory=list)
+    run_tokens: int = 0
+    run_generation: int = -1
 
 
 @dataclass(slots=True)
@@ -90,12 +93,10 @@ class SchedulerSide:
         self._requests[request.request_id] = state
         if params.forget is not None:
             command = params.forget
-            state.forgotten = self.directory.forget(
-                command.scope, command.fact_ids, command.version
-            )
-            for key in state.forgotten.keys:
+            forgotten = self.directory.forget(command.scope, command.fact_ids, command.version)
+            for key in forgotten.keys:
                 self._events.emit(EventKind.DROPPED, key=key, reason="forgotten")
-            self._pending.forgotten.append((params.handle, state.forgotten))
+            self._pending.forgotten.append((params.handle, forgotten))
         if params.capture is not None:
             self._blocks.follow(request.request_id)
 
@@ -104,9 +105,8 @@ class SchedulerSide:
         state = self._requests.get(request.request_id)
         if state is None:
             return 0
-        run = self.directory.resident_run(state.params.spans)
-        num_tokens = sum(entry.num_tokens for entry in run)
-        return max(0, num_tokens - num_computed_tokens)
+        self._find_run(state)
+        return max(0, state.run_tokens - num_computed_tokens)
 
     def allocated(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         """Blocks exist now: pin the chunks and note the copy."""
@@ -207,8 +207,8 @@ class SchedulerSide:
 
     def _inject(self, state: RequestState, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         """The injection covers the end of the resident run; the engine's own hit what is before."""
-        run = self.directory.resident_run(state.params.spans)
-        end = sum(entry.num_tokens for entry in run)
+        self._find_run(state)
+        run, end = state.run, state.run_tokens
         start = end - num_external_tokens
         assert start >= 0, "nothing can be dropped between match and allocation"
         self._copies.append(
@@ -225,6 +225,13 @@ class SchedulerSide:
         self.directory.stats.misses += len(state.params.spans) - len(run)
         self._pending.pinned.extend(run)
         self._pending.injected.append(state.params.handle)
+
+    def _find_run(self, state: RequestState) -> None:
+        """Bring the request's run up to date; a waiting request is asked in every step."""
+        if state.run_generation != self.directory.generation:
+            state.run = self.directory.resident_run(state.params.spans)
+            state.run_tokens = sum(entry.num_tokens for entry in state.run)
+            state.run_generation = self.directory.generation
 
     def _report_admitted(self) -> None:
         for request_id, num_covered in self._blocks.admitted.items():

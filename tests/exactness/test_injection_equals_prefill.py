@@ -170,11 +170,12 @@ def first_and_last_layer(
     worker, entry = engine.worker_side, engine.side.directory.get(key)
     device = worker.arena.rows.device
     rows = worker.arena.read(torch.from_numpy(entry.slots).to(device))
+    origins = torch.from_numpy(entry.origins).to(device)
     places = torch.arange(entry.num_tokens, device=device)
     parts = []
     for layer in (0, len(worker.arena.layers) - 1):
         stored, value = worker.arena.key_value(rows, layer)
-        moved = move(stored, worker.tables[layer], places + entry.origin, places)
+        moved = move(stored, worker.tables[layer], origins, places)
         parts.append((moved, value.float()))
     return parts[0], parts[1]
 
