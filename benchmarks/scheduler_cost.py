@@ -50,11 +50,9 @@ def one_request(side: SchedulerSide, request: Any, blocks: Any) -> None:
     cached = SimpleNamespace(
         req_ids=[], new_block_ids=[], num_computed_tokens=[], resumed_req_ids=set()
     )
-    step = side.build_step(
-        SimpleNamespace(scheduled_new_reqs=[new], scheduled_cached_reqs=cached)  # type: ignore[arg-type]
-    )
+    step = side.build_step(SimpleNamespace(scheduled_new_reqs=[new], scheduled_cached_reqs=cached))
     done = SimpleNamespace(kv_connector_worker_meta=StepDone([step.step_id]))
-    side.step_done(done)  # type: ignore[arg-type]
+    side.step_done(done)
     side.finished(request)
 
 
