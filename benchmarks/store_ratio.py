@@ -79,6 +79,7 @@ def measure_store(stack: Stack, steps: Steps) -> list[Row]:
     ):
         with steps.step(f"Store {NUM_FACTS} facts") as step:
             _fill(client, step.say)
+            step.result("in batches")
         with steps.step("AddMemory against bare SQL"):
             add = _measure_add(client, connection, embedder)
         with steps.step("SearchMemories against bare SQL"):

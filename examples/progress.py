@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 PLAIN_LINE_EVERY_S = 10.0
-TITLE_WIDTH = 30
+TITLE_WIDTH = 32
 
 
 class Step:
@@ -80,7 +80,9 @@ class Steps:
             TimeElapsedColumn(),
             TextColumn("[dim]{task.fields[detail]}"),
         )
-        with Progress(*columns, console=self._console, transient=True) as progress:
+        with Progress(
+            *columns, console=self._console, transient=True, refresh_per_second=4
+        ) as progress:
             yield _LiveStep(progress, title)
 
     @contextmanager

@@ -117,7 +117,7 @@ def _check_machine(settings: Settings, folder: Path, steps: Steps) -> None:
         has_model = settings.engine.model != "packaged" or (cache / NAME).is_dir()
         disk = preflight.check_disk(cache, has_model=has_model)
         preflight.check_disk(folder, has_model=True)
-        step.result(f"{memory:.0f} GB of memory, {disk:.0f} GB of disk free")
+        step.result(f"{memory:.0f} GB memory, {disk:.0f} GB disk free")
 
 
 def _model_path(settings: Settings, steps: Steps) -> str:
