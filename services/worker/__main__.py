@@ -32,6 +32,7 @@ from services.worker.sync import ControlLink, Lease
 
 _log = get_logger("services.worker")
 
+TERMINATED = 128 + signal.SIGTERM
 DRAIN_NOTICE_S = 0.5
 """Between saying that we drain and the last new call: calls already on their way still arrive."""
 
@@ -68,10 +69,10 @@ async def serve(settings: Settings) -> None:
         )
         await server.start(settings.worker.listen, ready=False)
         lease = Lease(link, identity.to_join_request())
-        await _serve_until_end(server, lease, running.host, settings.worker.grace_s)
+        await serve_until_end(server, lease, running.host, settings.worker.grace_s)
 
 
-async def _serve_until_end(
+async def serve_until_end(
     server: RpcServer, lease: Lease, engine: EngineHost, grace_s: float
 ) -> None:
     """Ready once control has answered; drains at SIGTERM or SIGINT.
@@ -107,6 +108,8 @@ async def _ready_when_joined(server: RpcServer, lease: Lease) -> None:
 
 
 def main() -> int:
+    # While the engine starts, SIGTERM unwinds like any exit, so that its processes end too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     settings = Settings()
     telemetry = start_telemetry(
         settings.telemetry, service="inferscale-worker", instance=settings.worker.worker_id

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import grpc.aio
+import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -135,3 +136,26 @@ async def test_a_worker_joins_serves_and_drains(tmp_path: Path) -> None:
         assert set(ends) <= {"length", "UNAVAILABLE"}
         assert servicer.joined[-1].draining
     await sync.drain(0.0)
+
+
+async def test_a_worker_stopped_while_it_starts_leaves_no_process_behind(tmp_path: Path) -> None:
+    model = LLAMA.save(tmp_path)
+    save_with(byte_level(), model)
+    async with worker_process(model, free_port(), free_port()) as process:
+        started: list[psutil.Process] = []
+        async with asyncio.timeout(120):
+            while not started:
+                assert process.returncode is None
+                await asyncio.sleep(0.1)
+                started = _engine_processes(process.pid)
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            assert await process.wait() == 128 + signal.SIGTERM
+            while any(child.is_running() for child in started):
+                await asyncio.sleep(0.1)
+
+
+def _engine_processes(pid: int) -> list[psutil.Process]:
+    """The worker's children, less the helper that tracks its shared memory."""
+    children = psutil.Process(pid).children(recursive=True)
+    return [c for c in children if "resource_tracker" not in " ".join(c.cmdline())]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NoReturn
 
 import pytest
 
@@ -11,6 +12,8 @@ from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2
 from inferscale_core.rpc.pb.inferscale.v1.sync_pb2_grpc import add_SyncServiceServicer_to_server
 from inferscale_core.rpc.server import RpcServer
 from services.worker import sync as module
+from services.worker.__main__ import serve_until_end
+from services.worker.engine.host import EngineHost
 from services.worker.sync import ControlLink, Lease
 from tests.worker.control import MemoryControl, SyncServicer
 from tests.worker.test_encode import TEXTS
@@ -87,3 +90,30 @@ async def test_changes_come_over_the_wire_and_errors_come_back_as_ours() -> None
     async with open_channel(f"127.0.0.1:{port}", "secret") as channel:
         with pytest.raises(Unavailable):
             await ControlLink(channel).join(IDENTITY)
+
+
+class IdleEngine(EngineHost):
+    """Lives for ever, or dies at once."""
+
+    def __init__(self, *, is_dead: bool = False) -> None:
+        self._is_dead = is_dead
+
+    async def watch(self) -> NoReturn:
+        if not self._is_dead:
+            await asyncio.Event().wait()
+        raise Unavailable("the engine has died")
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_dead", "error"),
+    [(Incompatible("another embedder"), False, Incompatible), (10.0, True, Unavailable)],
+)
+async def test_a_worker_stops_when_it_is_refused_or_its_engine_dies(
+    answer: float | Exception, is_dead: bool, error: type[Exception]
+) -> None:
+    server = RpcServer(SharedTokens(internal="secret"))
+    await server.start("127.0.0.1:0", ready=False)
+    lease = Lease(ScriptedLink(answer), IDENTITY)
+    async with asyncio.timeout(5):
+        with pytest.raises(error):
+            await serve_until_end(server, lease, IdleEngine(is_dead=is_dead), 1.0)

@@ -35,9 +35,9 @@ class EngineHost:
     Every request of a dead engine raises Unavailable.
     """
 
-    def __init__(self, llm: Any, arena: ArenaSize) -> None:
+    def __init__(self, llm: Any) -> None:
         self._llm = llm
-        self._arena = arena
+        self._arena: ArenaSize | None = None
 
     @classmethod
     async def start(
@@ -50,20 +50,20 @@ class EngineHost:
         arguments = _engine_arguments(settings, model, event_endpoint)
         try:
             # Blocking: nothing else runs in this process before its engine does.
-            llm = AsyncLLM.from_engine_args(arguments)
+            host = cls(AsyncLLM.from_engine_args(arguments))
         except Exception as exc:
-            raise Unsupported(
-                f"the engine did not start with {model.served_name!r}: {exc}"
-            ) from exc
+            name = model.served_name
+            raise Unsupported(f"the engine did not start with {name!r}: {exc}") from exc
         try:
-            arena = await _start_connector(llm)
+            host._arena = await host._start_connector()
         except BaseException:
-            llm.shutdown()
+            host.stop()
             raise
-        return cls(llm, arena)
+        return host
 
     @property
     def arena(self) -> ArenaSize:
+        assert self._arena is not None, "the engine was started"
         return self._arena
 
     @property
@@ -105,9 +105,20 @@ class EngineHost:
     def stop(self) -> None:
         """The last call."""
         self._llm.shutdown()
-        # Its finaliser must run before the interpreter ends.
+        # Its finaliser must run before the interpreter ends, so no other name holds it.
         self._llm = None
         gc.collect()
+
+    async def _start_connector(self) -> ArenaSize:
+        """Bind rotary tables and layouts. The reason for a refusal reaches us as text only."""
+        try:
+            started = await self.call_ranks("inferscale_start")
+            sizes = await self.call_ranks("inferscale_arena")
+        except Exception as exc:
+            raise Unsupported(str(exc)) from exc
+        _log.info("engine.started", ranks=len(started), summary=started[0])
+        assert all(size == sizes[0] for size in sizes), "ranks agree on the arena"
+        return ArenaSize(**sizes[0])
 
     @contextlib.contextmanager
     def _translated_errors(self, handle: str) -> Iterator[None]:
@@ -122,18 +133,6 @@ class EngineHost:
             raise EngineError(f"request {handle} failed in the engine") from exc
         except (VLLMClientError, ValueError) as exc:
             raise InvalidInput("request", f"the engine refuses request {handle}") from exc
-
-
-async def _start_connector(llm: Any) -> ArenaSize:
-    """Bind rotary tables and layouts. The reason for a refusal reaches us as text only."""
-    try:
-        started = await llm.collective_rpc("inferscale_start")
-        sizes = await llm.collective_rpc("inferscale_arena")
-    except Exception as exc:
-        raise Unsupported(str(exc)) from exc
-    _log.info("engine.started", ranks=len(started), summary=started[0])
-    assert all(size == sizes[0] for size in sizes), "ranks agree on the arena"
-    return ArenaSize(**sizes[0])
 
 
 def _engine_arguments(settings: EngineSettings, model: ModelFiles, event_endpoint: str) -> Any:
