@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, NoReturn
 
@@ -27,6 +26,10 @@ _log = get_logger(__name__)
 _CONNECTOR = "inferscale_core.vllm_connector"
 _MAX_SEED = 2**63
 WATCH_EVERY_S = 1.0
+
+_stopped: list[Any] = []
+"""Engines kept until the interpreter ends: collected earlier they warn of their zmq context, which
+vLLM never closes; collected then, their finaliser calls `shutdown` when its modules are gone."""
 
 
 class EngineHost:
@@ -105,9 +108,8 @@ class EngineHost:
     def stop(self) -> None:
         """The last call."""
         self._llm.shutdown()
-        # Its finaliser must run before the interpreter ends, so no other name holds it.
-        self._llm = None
-        gc.collect()
+        self._llm.shutdown = lambda timeout=None: None
+        _stopped.append(self._llm)
 
     async def _start_connector(self) -> ArenaSize:
         """Bind rotary tables and layouts. The reason for a refusal reaches us as text only."""
