@@ -27,7 +27,15 @@ FACT_TOKENS = 30
 
 def side_with_facts(count: int) -> tuple[SchedulerSide, tuple[Span, ...]]:
     config = ConnectorConfig(
-        ("layer",), (LayerShape(8, 128),), torch.bfloat16, 16, 4, 16 * count, None
+        layer_names=("layer",),
+        layers=(LayerShape(8, 128),),
+        group_of_layer=(0,),
+        windows=(None,),
+        dtype=torch.bfloat16,
+        block_size=16,
+        page_tokens=4,
+        num_pages=16 * count,
+        event_endpoint=None,
     )
     side = SchedulerSide(config, MemorySink())
     spans = []

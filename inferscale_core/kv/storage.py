@@ -65,6 +65,10 @@ class Arena:
     def write(self, slots: Tensor, rows: Tensor) -> None:
         self.rows.index_copy_(0, slots, rows)
 
+    def write_layer(self, slots: Tensor, layer: int, part: Tensor) -> None:
+        """part: [num_tokens, elements of the layer's part of a row]."""
+        self.rows[:, self.offsets[layer] : self.offsets[layer + 1]].index_copy_(0, slots, part)
+
     def zero(self, slots: Tensor) -> None:
         self.rows.index_fill_(0, slots, 0)
 

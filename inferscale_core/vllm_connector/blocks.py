@@ -14,18 +14,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferscale_core.kv.directory import Entry
-from inferscale_core.vllm_connector.metadata import Copy
+from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
+
+
+BlockIds = tuple[list[int], ...]
+"""For each KV cache group the ids of a request's blocks, in order."""
+
+NULL_BLOCK = 0
+"""Stands where a sliding window has given up a block. Source: vLLM, v1/core/block_pool.py."""
 
 
 class BlockTables:
     """Blocks of the followed requests, and how far the coming step computes every request."""
 
     def __init__(self) -> None:
-        self._blocks: dict[str, list[int] | None] = {}
+        self._blocks: dict[str, BlockIds | None] = {}
         self._reached: dict[str, int] = {}
+        self._computed: dict[str, int] = {}
         self.admitted: dict[str, int] = {}
 
     def follow(self, request_id: str) -> None:
@@ -33,8 +41,9 @@ class BlockTables:
 
     def drop(self, request_id: str) -> None:
         self._blocks.pop(request_id, None)
+        self._computed.pop(request_id, None)
 
-    def block_ids(self, request_id: str) -> list[int]:
+    def block_ids(self, request_id: str) -> BlockIds:
         blocks = self._blocks[request_id]
         assert blocks is not None, "a scheduled request has blocks"
         return blocks
@@ -48,7 +57,7 @@ class BlockTables:
             self.admitted[new.req_id] = new.num_computed_tokens
             self._reach(output, new.req_id, new.num_computed_tokens)
             if new.req_id in self._blocks:
-                self._blocks[new.req_id] = list(new.block_ids[0])
+                self._blocks[new.req_id] = tuple(map(list, new.block_ids))
         cached = output.scheduled_cached_reqs
         for request_id, added, num_computed in zip(
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
@@ -65,25 +74,30 @@ class BlockTables:
             if self._reached.get(request_id, -1) >= end:
                 yield request_id
 
+    def computed_before(self, request_id: str) -> int:
+        """Tokens of a followed request that were computed before the coming step."""
+        return self._computed[request_id]
+
     def _reach(self, output: SchedulerOutput, request_id: str, num_computed: int) -> None:
         if request_id in self._blocks:
+            self._computed[request_id] = num_computed
             self._reached[request_id] = num_computed + output.num_scheduled_tokens[request_id]
 
-    def _extend(
-        self, request_id: str, added: tuple[list[int], ...] | None, is_resumed: bool
-    ) -> None:
+    def _extend(self, request_id: str, added: BlockIds | None, is_resumed: bool) -> None:
         if request_id not in self._blocks or added is None:
             return
         known = self._blocks[request_id]
-        self._blocks[request_id] = (
-            list(added[0]) if is_resumed or known is None else known + list(added[0])
-        )
+        if is_resumed or known is None:
+            self._blocks[request_id] = tuple(map(list, added))
+        else:
+            pairs = zip(known, added, strict=True)
+            self._blocks[request_id] = tuple(old + list(new) for old, new in pairs)
 
 
 def token_copy(
     handle: str,
     entries: Sequence[Entry],
-    block_ids: Sequence[int],
+    block_ids: BlockIds,
     block_size: int,
     positions: range,
     *,
@@ -97,7 +111,7 @@ def token_copy(
     return Copy(
         handle=handle,
         arena_slots=arena_slots[wanted],
-        cache_slots=slots_of(tokens, block_ids, block_size),
+        cache_slots=np.stack([slots_of(tokens, ids, block_size) for ids in block_ids]),
         origins=origins[wanted],
         positions=tokens,
     )
@@ -106,6 +120,7 @@ def token_copy(
 def slots_of(
     tokens: NDArray[np.int64], block_ids: Sequence[int], block_size: int
 ) -> NDArray[np.int64]:
-    """tokens: positions in a sequence whose block table is `block_ids`."""
+    """tokens: positions in a sequence whose block table is `block_ids`. PAD_SLOT in null blocks."""
     table = np.fromiter(block_ids, np.int64, len(block_ids))
-    return table[tokens // block_size] * block_size + tokens % block_size
+    blocks = table[tokens // block_size]
+    return np.where(blocks == NULL_BLOCK, PAD_SLOT, blocks * block_size + tokens % block_size)

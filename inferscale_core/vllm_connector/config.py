@@ -25,7 +25,9 @@ DEFAULT_PAGE_TOKENS = 4
 
 @dataclass(frozen=True, slots=True)
 class ConnectorConfig:
-    """layer_names: layers with a KV cache, in order; `layers` are their shapes on this rank.
+    """layer_names: layers with a KV cache, in order; `layers` are their shapes on this rank, and
+    `group_of_layer` the KV cache group whose block table they follow. windows: for each group the
+    tokens that its layers look back, None for all.
 
     num_pages: pages of the arena on each rank. event_endpoint: zmq endpoint of the worker service,
     or None, and then events are kept for whoever asks in the same process.
@@ -33,6 +35,8 @@ class ConnectorConfig:
 
     layer_names: tuple[str, ...]
     layers: tuple[LayerShape, ...]
+    group_of_layer: tuple[int, ...]
+    windows: tuple[int | None, ...]
     dtype: torch.dtype
     block_size: int
     page_tokens: int
@@ -51,11 +55,14 @@ class ConnectorConfig:
 def read_config(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> ConnectorConfig:
     """Raises Unsupported by name, InvalidInput for a setting out of range."""
     _refuse_engine_settings(vllm_config)
-    group = _only_group(kv_cache_config)
-    names = tuple(group.layer_names)
-    specs = [_layer_spec(group.kv_cache_spec, name) for name in names]
+    groups = kv_cache_config.kv_cache_groups
+    names = tuple(name for group in groups for name in group.layer_names)
+    specs = [_layer_spec(group.kv_cache_spec, n) for group in groups for n in group.layer_names]
     for name, spec in zip(names, specs, strict=True):
         _refuse_spec(name, spec)
+    block_sizes = {spec.block_size for spec in specs}
+    if len(block_sizes) != 1:
+        raise Unsupported(f"KV cache groups with different block sizes: {sorted(block_sizes)}")
     layers = tuple(LayerShape(spec.num_kv_heads, spec.head_size) for spec in specs)
     dtypes = {spec.dtype for spec in specs}
     if len(dtypes) != 1:
@@ -70,8 +77,10 @@ def read_config(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> Conn
     return ConnectorConfig(
         layer_names=names,
         layers=layers,
+        group_of_layer=tuple(i for i, group in enumerate(groups) for _ in group.layer_names),
+        windows=tuple(_window(group.kv_cache_spec) for group in groups),
         dtype=dtype,
-        block_size=specs[0].block_size,
+        block_size=block_sizes.pop(),
         page_tokens=page_tokens,
         num_pages=num_pages,
         event_endpoint=extra.get("event_endpoint"),
@@ -99,12 +108,11 @@ def _refuse_engine_settings(vllm_config: VllmConfig) -> None:
         raise Unsupported(f"{_model_name(vllm_config)}: a KV cache of dtype {cache_dtype!r}")
 
 
-def _only_group(kv_cache_config: KVCacheConfig) -> Any:
-    groups = kv_cache_config.kv_cache_groups
-    if len(groups) != 1:
-        kinds = [type(group.kv_cache_spec).__name__ for group in groups]
-        raise Unsupported(f"{len(groups)} KV cache groups ({', '.join(kinds)}); one is supported")
-    return groups[0]
+def _window(spec: Any) -> int | None:
+    """Only a SlidingWindowSpec gives up blocks; full-attention blocks stay, window or not."""
+    if type(spec).__name__ != "SlidingWindowSpec":
+        return None
+    return int(spec.sliding_window)
 
 
 def _layer_spec(spec: Any, name: str) -> Any:

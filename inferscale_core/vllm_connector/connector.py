@@ -20,6 +20,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
     KVConnectorRole,
+    SupportsHMA,
 )
 
 from inferscale_core.vllm_connector.config import read_config
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 
-class InferScaleConnector(KVConnectorBase_V1):
+class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
     """Source: vLLM 0.26 and 0.32, distributed/kv_transfer/kv_connector/v1/base.py."""
 
     def __init__(
@@ -76,6 +77,12 @@ class InferScaleConnector(KVConnectorBase_V1):
 
     def request_finished(
         self, request: Request, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        self._scheduler.finished(request)
+        return False, None
+
+    def request_finished_all_groups(
+        self, request: Request, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
         self._scheduler.finished(request)
         return False, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from inferscale_core.kernels.capture.reference import capture_rows
 from inferscale_core.kernels.compose.reference import compose_layer
-from inferscale_core.kernels.paged import group_layers
+from inferscale_core.kernels.paged import PagedGroup, group_layers
 from inferscale_core.kv.rope import RotaryTable
 from inferscale_core.kv.storage import Arena
 from inferscale_core.vllm_connector.layout import PagedLayer
-from inferscale_core.vllm_connector.metadata import Copy
+from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
 
 
 class Copier(Protocol):
@@ -40,50 +40,67 @@ class TorchCopier:
         self._tables = tables
 
     def inject(self, copies: Sequence[Copy]) -> None:
-        arena_slots, cache_slots, origins, positions = self._columns(copies)
-        rows = self._arena.read(arena_slots)
-        for index, (layer, table) in enumerate(zip(self._layers, self._tables, strict=True)):
-            key, value = self._arena.key_value(rows, index)
-            layer.write(cache_slots, *compose_layer(key, value, table, origins, positions))
+        for group, indices in self._groups(copies):
+            arena_slots, cache_slots, origins, positions = self._columns(copies, group)
+            rows = self._arena.read(arena_slots)
+            for index in indices:
+                key, value = self._arena.key_value(rows, index)
+                moved = compose_layer(key, value, self._tables[index], origins, positions)
+                self._layers[index].write(cache_slots, *moved)
 
     def capture(self, copies: Sequence[Copy]) -> None:
-        arena_slots, cache_slots, _, _ = self._columns(copies)
-        rows = capture_rows([layer.read(cache_slots) for layer in self._layers])
-        self._arena.write(arena_slots, rows)
+        for group, indices in self._groups(copies):
+            arena_slots, cache_slots, _, _ = self._columns(copies, group)
+            for index in indices:
+                row = capture_rows([self._layers[index].read(cache_slots)])
+                self._arena.write_layer(arena_slots, index, row)
 
-    def _columns(self, copies: Sequence[Copy]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        columns = torch.from_numpy(joined(copies)).to(self._arena.rows.device)
+    def _groups(self, copies: Sequence[Copy]) -> Iterator[tuple[int, list[int]]]:
+        for group in range(copies[0].cache_slots.shape[0]):
+            yield group, [i for i, layer in enumerate(self._layers) if layer.group == group]
+
+    def _columns(self, copies: Sequence[Copy], group: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        values = joined(copies, group)
+        # The engine's write op reads slots as if contiguous, whatever their strides.
+        kept = np.ascontiguousarray(values[:, values[1] != PAD_SLOT])
+        columns = torch.from_numpy(kept).to(self._arena.rows.device)
         return columns[0], columns[1], columns[2], columns[3]
 
 
 class FusedCopier:
-    """One kernel launch for all layers and requests of a step. CUDA only."""
+    """One kernel launch for all alike layers and all requests of a step. CUDA only."""
 
     def __init__(
         self, arena: Arena, layers: Sequence[PagedLayer], tables: Sequence[RotaryTable]
     ) -> None:
         self._arena = arena
-        self._groups = group_layers(
-            [layer.cache for layer in layers],
-            [layer.strides for layer in layers],
-            arena.layers,
-            tables,
-            arena.offsets,
-            layers[0].block_size,
-        )
+        self._groups: list[tuple[int, list[PagedGroup]]] = []
+        for group in sorted({layer.group for layer in layers}):
+            indices = [i for i, layer in enumerate(layers) if layer.group == group]
+            alike = group_layers(
+                [layers[i].cache for i in indices],
+                [layers[i].strides for i in indices],
+                [arena.layers[i] for i in indices],
+                [tables[i] for i in indices],
+                [arena.offsets[i] for i in indices],
+                layers[0].block_size,
+            )
+            self._groups.append((group, alike))
 
     def inject(self, copies: Sequence[Copy]) -> None:
         from inferscale_core.kernels.compose.launch import compose
 
-        compose(self._arena.rows, self._groups, self._columns(copies))
+        for group, layers in self._groups:
+            compose(self._arena.rows, layers, self._columns(copies, group))
 
     def capture(self, copies: Sequence[Copy]) -> None:
         from inferscale_core.kernels.capture.launch import capture
 
-        capture(self._arena.rows, self._groups, self._columns(copies))
+        for group, layers in self._groups:
+            capture(self._arena.rows, layers, self._columns(copies, group))
 
-    def _columns(self, copies: Sequence[Copy]) -> Tensor:
-        pinned = torch.from_numpy(joined(copies)).pin_memory()
+    def _columns(self, copies: Sequence[Copy], group: int) -> Tensor:
+        pinned = torch.from_numpy(joined(copies, group)).pin_memory()
         return pinned.to(self._arena.rows.device, non_blocking=True)
 
 
@@ -96,12 +113,12 @@ def open_copier(
     return TorchCopier(arena, layers, tables)
 
 
-def joined(copies: Sequence[Copy]) -> NDArray[np.int64]:
-    """[4, num_tokens], int64: arena slot, cache slot, origin, position of every token."""
+def joined(copies: Sequence[Copy], group: int) -> NDArray[np.int64]:
+    """[4, num_tokens], int64: arena slot, the group's cache slot, origin, position."""
     return np.stack(
         [
             np.concatenate([copy.arena_slots for copy in copies]),
-            np.concatenate([copy.cache_slots for copy in copies]),
+            np.concatenate([copy.cache_slots[group] for copy in copies]),
             np.concatenate([copy.origins for copy in copies]),
             np.concatenate([copy.positions for copy in copies]),
         ]

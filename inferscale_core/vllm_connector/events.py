@@ -8,7 +8,7 @@ One message is one JSON object with `seq` (from 1, without gaps) and `kind`:
     composed         handle, inject_ms                       the injection of a request ran
     captured         handle, key                             follows its `published`
     capture_refused  handle, key, reason                     missing_prefix | fenced | duplicate |
-                                                             arena_full | aborted
+                                                             outside_window | arena_full | aborted
     forgotten        handle, num_chunks, num_dependants, num_pending, num_tokens
     zeroed           key                                     a dropped chunk had a reader; its rows
                                                              are zeros now

@@ -82,7 +82,7 @@ _STRIDES: dict[str, Callable[[Tensor, int], Strides]] = {
 
 @dataclass(frozen=True, slots=True)
 class PagedLayer:
-    """One layer of the engine's paged cache, addressed by slots.
+    """One layer of the engine's paged cache, addressed by slots of its KV cache group.
 
     A slot is `block_id * block_size + offset`, where block ids are the scheduler's.
     """
@@ -92,6 +92,7 @@ class PagedLayer:
     cache: Tensor
     shape: LayerShape
     block_size: int
+    group: int
     reader: str
 
     @property
@@ -115,7 +116,7 @@ class PagedLayer:
 
 
 def open_layer(
-    name: str, attention: Any, cache: Tensor, shape: LayerShape, block_size: int
+    name: str, attention: Any, cache: Tensor, shape: LayerShape, block_size: int, group: int = 0
 ) -> PagedLayer:
     """Find the reader by probing two blocks, and leave them zeroed.
 
@@ -124,7 +125,7 @@ def open_layer(
     slots = _probe_slots(block_size, cache.device)
     key, value = _numbered(len(slots), shape, cache)
     for reader in READERS:
-        layer = PagedLayer(name, attention, cache, shape, block_size, reader)
+        layer = PagedLayer(name, attention, cache, shape, block_size, group, reader)
         if _finds(layer, slots, key, value):
             zeros = torch.zeros_like(key)
             layer.write(slots, zeros, zeros)

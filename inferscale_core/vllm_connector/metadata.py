@@ -14,13 +14,18 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 
+PAD_SLOT = -1
+"""No slot; skipped."""
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Tokens to copy between arena rows and the engine's slots, for one request.
 
-    arena_slots, cache_slots, origins, positions: [num_tokens], int64. positions: where the tokens
-    are in the request's prompt. origins: where they were when their keys were computed.
+    arena_slots, origins, positions: [num_tokens], int64. positions: where the tokens are in the
+    request's prompt. origins: where they were when their keys were computed. cache_slots:
+    [num_groups, num_tokens], int64: a slot for each KV cache group, PAD_SLOT where the group holds
+    no block for the token any more.
     """
 
     handle: str

@@ -185,6 +185,8 @@ class SchedulerSide:
             raise MalformedParams("spans: as long as the prompt or longer")
         if len({span.key for span in params.spans}) != len(params.spans):
             raise MalformedParams("spans: a key is named twice")
+        if request.lora_request is not None:
+            raise MalformedParams("a request with an adapter takes no chunks and gives none")
         capture = params.capture
         if capture is None:
             return
@@ -192,8 +194,6 @@ class SchedulerSide:
             raise MalformedParams("capture: reaches beyond the prompt")
         if capture.start < num_spans:
             raise MalformedParams("capture: starts inside the spans")
-        if request.lora_request is not None:
-            raise MalformedParams("capture: of a request with an adapter")
 
     def _reject(self, request: Request, reason: str) -> None:
         wire = request.kv_transfer_params
@@ -215,7 +215,7 @@ class SchedulerSide:
             token_copy(
                 state.params.handle,
                 run,
-                blocks.get_block_ids()[0],
+                blocks.get_block_ids(),
                 self._config.block_size,
                 range(start, end),
             )
@@ -254,7 +254,7 @@ class SchedulerSide:
             capture = state.params.capture
             assert capture is not None
             state.capture_sent = True
-            entry = self._reserve(state, capture)
+            entry = self._reserve(request_id, state, capture)
             if entry is None:
                 continue
             block_ids = self._blocks.block_ids(request_id)
@@ -278,8 +278,8 @@ class SchedulerSide:
             if state.params.capture is not None and not state.capture_sent
         }
 
-    def _reserve(self, state: RequestState, capture: Capture) -> Entry | None:
-        reason = self._refusal(state, capture)
+    def _reserve(self, request_id: str, state: RequestState, capture: Capture) -> Entry | None:
+        reason = self._refusal(request_id, state, capture)
         if reason is None:
             entry = self.directory.reserve(
                 capture.key,
@@ -294,14 +294,25 @@ class SchedulerSide:
         self._refuse(state.params, capture, reason)
         return None
 
-    def _refusal(self, state: RequestState, capture: Capture) -> str | None:
+    def _refusal(self, request_id: str, state: RequestState, capture: Capture) -> str | None:
         if self.directory.is_fenced(scope_of(capture.key), capture.planned_version):
             return "fenced"
         if state.covered < state.num_span_tokens:
             return "missing_prefix"
         if not all(self.directory.get(key) for key in capture.prefix_keys):
             return "missing_prefix"
+        if self._has_left_a_window(request_id, capture):
+            return "outside_window"
         return "duplicate" if self.directory.holds(capture.key) else None
+
+    def _has_left_a_window(self, request_id: str, capture: Capture) -> bool:
+        """Whether a sliding-window group may have given up blocks of the captured tokens: it does
+        so for tokens that no token after those computed so far can see."""
+        computed = self._blocks.computed_before(request_id)
+        return any(
+            window is not None and capture.start < computed - window + 1
+            for window in self._config.windows
+        )
 
     def _refuse(self, params: RequestParams, capture: Capture, reason: str) -> None:
         self._events.emit(

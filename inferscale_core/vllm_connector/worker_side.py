@@ -52,15 +52,20 @@ class WorkerSide:
         first = self._caches[config.layer_names[0]]
         tables = find_tables(model, config.layer_names, first.device, max_len)
         layers = [
-            open_layer(name, attention_by_name[name], self._caches[name], shape, config.block_size)
-            for name, shape in zip(config.layer_names, config.layers, strict=True)
+            open_layer(
+                name, attention_by_name[name], self._caches[name], shape, config.block_size, group
+            )
+            for name, shape, group in zip(
+                config.layer_names, config.layers, config.group_of_layer, strict=True
+            )
         ]
         self.tables = [tables[name] for name in config.layer_names]
         self._arena = Arena(config.num_rows, config.layers, config.dtype, first.device)
         self._copier = open_copier(self._arena, layers, self.tables)
         readers = sorted({layer.reader for layer in layers})
         return (
-            f"{len(layers)} layers, layout {'/'.join(readers)}, "
+            f"{len(layers)} layers in {len(config.windows)} cache groups, "
+            f"layout {'/'.join(readers)}, "
             f"{len({id(table) for table in self.tables})} rotary tables, "
             f"arena {self._arena.num_bytes} bytes, {type(self._copier).__name__}"
         )

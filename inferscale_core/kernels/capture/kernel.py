@@ -37,6 +37,8 @@ def capture_kernel(
     first_layer = tl.program_id(1) * LAYERS_PER_PROGRAM
     arena_slot = tl.load(copies_ptr + token)
     cache_slot = tl.load(copies_ptr + num_tokens + token)
+    if cache_slot < 0:
+        return
     row = rows_ptr + arena_slot * stride_row
     place = (cache_slot // BLOCK_SIZE) * stride_block + (cache_slot % BLOCK_SIZE) * stride_token
     head = tl.arange(0, HEADS_PAD)[:, None].to(tl.int64)  # [HEADS_PAD, 1]

@@ -50,6 +50,8 @@ def compose_kernel(
     first_layer = tl.program_id(1) * LAYERS_PER_PROGRAM
     arena_slot = tl.load(copies_ptr + token)
     cache_slot = tl.load(copies_ptr + num_tokens + token)
+    if cache_slot < 0:
+        return
     origin = tl.load(copies_ptr + 2 * num_tokens + token)
     position = tl.load(copies_ptr + 3 * num_tokens + token)
     row = rows_ptr + arena_slot * stride_row

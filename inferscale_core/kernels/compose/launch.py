@@ -18,7 +18,8 @@ def compose(rows: Tensor, groups: Sequence[PagedGroup], copies: Tensor) -> None:
     """Write chunks into the engine's caches at their serving positions; one launch per group.
 
     rows: [num_rows, row_elements], the arena, storage dtype equal to the caches'. copies:
-    [4, num_tokens], int64, on the same device: arena slot, cache slot, origin, position. Raises
+    [4, num_tokens], int64, on the same device: arena slot, cache slot, origin, position; a token
+    whose cache slot is negative is skipped. Raises
     ValueError for a shape, dtype or stride that the kernel cannot take.
     """
     check_copies(rows, copies, 4)

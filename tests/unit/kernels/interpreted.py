@@ -91,7 +91,8 @@ def check(
     places = torch.randint(0, 128, (num_tokens,)).to(device)
     places[0] = origins[0]
     copies = torch.stack([arena_slots, cache_slots, origins, places])
-    compose(arena.rows, groups, copies)
+    padding = torch.tensor([[0], [-1], [0], [0]], device=device)
+    compose(arena.rows, groups, torch.cat([padding, copies, padding], dim=1).contiguous())
 
     rows = arena.read(arena_slots)
     tolerance = {torch.float32: 1e-5, torch.float16: 2**-9, torch.bfloat16: 2**-7}[dtype]
@@ -110,7 +111,8 @@ def check(
 
     before = arena.rows.clone()
     target = torch.randperm(64)[:num_tokens].to(device)
-    capture(arena.rows, groups, torch.stack([target, cache_slots]))
+    padded = torch.cat([padding[:2], torch.stack([target, cache_slots])], dim=1).contiguous()
+    capture(arena.rows, groups, padded)
     pairs = [read(cache, cache_slots, shape.head_dim) for cache in caches]
     before[target] = capture_rows(pairs)
     assert torch.equal(arena.rows, before)

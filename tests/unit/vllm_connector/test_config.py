@@ -69,9 +69,17 @@ def test_engine_settings_are_refused_by_name(change: str, value: Any, words: str
         read_config(engine(**{change: value}), caches(FullAttentionSpec(**SHAPE)))
 
 
-def test_several_cache_groups_are_refused() -> None:
+def test_layers_keep_to_the_block_table_of_their_group() -> None:
     specs = FullAttentionSpec(**SHAPE), SlidingWindowSpec(**SHAPE, sliding_window=128)
-    with pytest.raises(Unsupported, match="2 KV cache groups"):
+    config = read_config(engine(), caches(*specs))
+    assert config.layer_names == ("layer.0", "layer.0b", "layer.1", "layer.1b")
+    assert config.group_of_layer == (0, 0, 1, 1)
+    assert config.windows == (None, 128)
+
+
+def test_groups_with_different_block_sizes_are_refused() -> None:
+    specs = FullAttentionSpec(**SHAPE), FullAttentionSpec(**SHAPE | {"block_size": 32})
+    with pytest.raises(Unsupported, match=r"different block sizes: \[16, 32\]"):
         read_config(engine(), caches(*specs))
 
 
