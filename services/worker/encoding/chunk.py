@@ -30,11 +30,13 @@ RETRY_S = 0.05
 
 
 class Outcome(Enum):
-    """INTERRUPTED: the prefix or the user's facts moved. Values are reasons of a failure."""
+    """INTERRUPTED: the prefix or the user's facts moved. OUTSIDE_WINDOW: the engine has given up
+    blocks of the fact, whose layers look back too short a way. Values are reasons of a failure."""
 
     DONE = "done"
     INTERRUPTED = "interrupted"
     ARENA_FULL = "arena_full"
+    OUTSIDE_WINDOW = "outside_window"
     REFUSED = "engine"
 
 
@@ -110,6 +112,8 @@ class ChunkEncoder:
             return Outcome.REFUSED
         if reason == "arena_full":
             return Outcome.ARENA_FULL
+        if reason == "outside_window":
+            return Outcome.OUTSIDE_WINDOW
         if reason == "duplicate":
             self._mirror.add(_mirrored(request))
             return Outcome.DONE

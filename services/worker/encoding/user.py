@@ -185,7 +185,7 @@ class _Run:
         for task in done:
             spec = self._running.pop(task)
             self._last_outcome[spec.key] = outcome = task.result()
-            if outcome is Outcome.REFUSED:
+            if outcome in (Outcome.REFUSED, Outcome.OUTSIDE_WINDOW):
                 self._failed[spec.key] = outcome.value
 
     def _left_over(self) -> Iterator[EncodeResult]:
