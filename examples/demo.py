@@ -120,7 +120,8 @@ class Demo:
 
     def stay_up(self, stack: Stack, api_key: str) -> None:
         view.show_heading(self.console, "The services stay up; Ctrl-C ends them")
-        self.console.print(call_examples(stack.address, api_key, self.story), highlight=False)
+        # As it is, unwrapped: it is there to be copied.
+        print(call_examples(stack.address, api_key, self.story), flush=True)
         while True:
             stack.require_running()
             time.sleep(1)

@@ -60,7 +60,7 @@ def check_port(address: str, setting: str) -> None:
         except OSError as error:
             raise NotReady(
                 f"port {port} is taken. Stop what uses it (perhaps a demo started with KEEP=1), or "
-                f"choose another: {setting}={host}:{int(port) + 10} make demo"
+                f"choose another: {setting}={host}:{int(port) + 1000} make demo"
             ) from error
 
 
