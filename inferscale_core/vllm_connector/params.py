@@ -1,6 +1,7 @@
 """What a request tells the connector, under `kv_transfer_params` in its `extra_args`.
 
-Plain lists, strings and ints, since the engine ships them between processes. The scheduler side
+Plain values, since the engine ships them between processes. Long lists are one string with a line
+for each item, since the engine also deep-copies the parameters of every request. The scheduler side
 parses them once, and a malformed set never raises there: the request is prefilled as text and a
 `rejected` event says why.
 """
@@ -61,7 +62,7 @@ class RequestParams:
         """The value of `kv_transfer_params`."""
         body: dict[str, Any] = {
             "handle": self.handle,
-            "spans": [[span.key, span.num_tokens] for span in self.spans],
+            "spans": "\n".join(f"{span.key} {span.num_tokens}" for span in self.spans),
         }
         if self.capture:
             capture = self.capture
@@ -69,7 +70,7 @@ class RequestParams:
                 "key": capture.key,
                 "start": capture.start,
                 "num_tokens": capture.num_tokens,
-                "prefix_keys": list(capture.prefix_keys),
+                "prefix_keys": "\n".join(capture.prefix_keys),
                 "fact": [capture.fact.fact_id, capture.fact.revision] if capture.fact else None,
                 "planned_version": capture.planned_version,
             }
@@ -96,25 +97,31 @@ def params_from_wire(wire: Mapping[str, Any] | None) -> RequestParams | None:
         raise MalformedParams("not a mapping")
     return RequestParams(
         handle=_text(body, "handle"),
-        spans=_spans(body.get("spans", ())),
+        spans=_spans(body.get("spans", "")),
         capture=_capture(body.get("capture")),
         forget=_forget(body.get("forget")),
     )
 
 
 def _spans(value: Any) -> tuple[Span, ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise MalformedParams("spans: not a list")
-    if len(value) > MAX_SPANS:
+    if not isinstance(value, str):
+        raise MalformedParams("spans: not a string")
+    lines = value.split("\n") if value else []
+    if len(lines) > MAX_SPANS:
         raise MalformedParams(f"spans: more than {MAX_SPANS}")
-    return tuple(_span(item) for item in value)
+    return tuple(map(_span, lines))
 
 
-def _span(item: Any) -> Span:
-    match item:
-        case [str(key), int(num_tokens)] if num_tokens > 0:
-            return Span(ChunkKey(key), num_tokens)
-    raise MalformedParams("spans: an item is not [key, positive token count]")
+def _span(line: str) -> Span:
+    key, _, count = line.rpartition(" ")
+    if (
+        not key
+        or not (count.isascii() and count.isdecimal())
+        or count.startswith("0")
+        or len(count) > 9
+    ):
+        raise MalformedParams("spans: a line is not a key and a positive token count")
+    return Span(ChunkKey(key), int(count))
 
 
 def _capture(value: Any) -> Capture | None:
@@ -133,7 +140,7 @@ def _capture(value: Any) -> Capture | None:
         key=ChunkKey(_text(value, "key")),
         start=_count(value, "start", minimum=0),
         num_tokens=_count(value, "num_tokens", minimum=1),
-        prefix_keys=tuple(ChunkKey(key) for key in _texts(value, "prefix_keys")),
+        prefix_keys=tuple(map(ChunkKey, _lines(value, "prefix_keys"))),
         fact=fact,
         planned_version=_count(value, "planned_version", minimum=0),
     )
@@ -163,6 +170,13 @@ def _texts(body: Mapping[str, Any], name: str) -> list[str]:
     if not isinstance(value, Sequence) or not all(isinstance(item, str) for item in value):
         raise MalformedParams(f"{name}: not a list of strings")
     return list(value)
+
+
+def _lines(body: Mapping[str, Any], name: str) -> list[str]:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise MalformedParams(f"{name}: not a string")
+    return value.split("\n") if value else []
 
 
 def _count(body: Mapping[str, Any], name: str, *, minimum: int) -> int:

@@ -36,23 +36,23 @@ def raw(engine: TinyEngine, prompt: list[int], wire: Any) -> Any:
 
 MALFORMED = {
     "not a mapping": {"inferscale": 7},
-    "no handle": {"inferscale": {"spans": []}},
-    "spans is text": {"inferscale": {"handle": "x", "spans": "abc"}},
-    "a span of no tokens": {"inferscale": {"handle": "x", "spans": [["k", 0]]}},
-    "a span of negative tokens": {"inferscale": {"handle": "x", "spans": [["k", -5]]}},
-    "a span without a count": {"inferscale": {"handle": "x", "spans": [["k"]]}},
-    "spans longer than the prompt": {"inferscale": {"handle": "x", "spans": [["k", 10_000]]}},
-    "spans as long as the prompt": {"inferscale": {"handle": "x", "spans": [["k", 50]]}},
-    "one key twice": {"inferscale": {"handle": "x", "spans": [["k", 5], ["k", 5]]}},
+    "no handle": {"inferscale": {"spans": ""}},
+    "spans is a list": {"inferscale": {"handle": "x", "spans": [["k", 5]]}},
+    "a span of no tokens": {"inferscale": {"handle": "x", "spans": "k 0"}},
+    "a span of negative tokens": {"inferscale": {"handle": "x", "spans": "k -5"}},
+    "a span without a count": {"inferscale": {"handle": "x", "spans": "k"}},
+    "spans longer than the prompt": {"inferscale": {"handle": "x", "spans": "k 10000"}},
+    "spans as long as the prompt": {"inferscale": {"handle": "x", "spans": "k 50"}},
+    "one key twice": {"inferscale": {"handle": "x", "spans": "k 5\nk 5"}},
     "a capture beyond the prompt": {
         "inferscale": {
             "handle": "x",
-            "spans": [],
+            "spans": "",
             "capture": {
                 "key": "a/b/c",
                 "start": 40,
                 "num_tokens": 40,
-                "prefix_keys": [],
+                "prefix_keys": "",
                 "fact": ["f", 1],
                 "planned_version": 0,
             },
