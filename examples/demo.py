@@ -82,6 +82,8 @@ class Demo:
 
     def ask_questions(self, client: InferScale) -> None:
         questions = self.story.questions[: self.num_questions]
+        if not questions:
+            return
         view.show_heading(self.console, f"{len(questions)} questions, k = {K_OF_QUESTIONS}")
         for number, question in enumerate(questions, start=1):
             view.show_question(self.console, number, len(questions), question.text)
