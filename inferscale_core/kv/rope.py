@@ -39,39 +39,55 @@ class RotaryTable:
         return self.cos.shape[0]
 
 
-def rotate(key: Tensor, table: RotaryTable, positions: Tensor) -> Tensor:
-    """Rotate un-rotated keys to `positions`.
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One rotation per token. cos, sin: [num_tokens, rotary_dim / 2], float32."""
 
-    key: [num_tokens, num_kv_heads, head_dim], any float dtype. positions: [num_tokens], int64.
-    Computed in float32; returns float32, same shape, newly allocated.
-    """
-    return _turn(key, table.cos[positions], table.sin[positions], table)
+    cos: Tensor
+    sin: Tensor
+    rotary_dim: int
+    is_neox: bool
 
 
-def move(key: Tensor, table: RotaryTable, origins: Tensor, positions: Tensor) -> Tensor:
-    """Rotate keys that were rotated to `origins` on to `positions`.
+def rotation(table: RotaryTable, positions: Tensor) -> Turn:
+    """From no position to `positions`: [num_tokens], int64."""
+    return Turn(table.cos[positions], table.sin[positions], table.rotary_dim, table.is_neox)
 
-    Shapes and result as for `rotate`; origins: [num_tokens], int64. Exactly the input where both
-    positions agree.
-    """
+
+def shift(table: RotaryTable, origins: Tensor, positions: Tensor) -> Turn:
+    """From `origins` to `positions`, each [num_tokens], int64. The identity where they agree."""
     old_cos, old_sin = table.cos[origins], table.sin[origins]
     new_cos, new_sin = table.cos[positions], table.sin[positions]
     square = old_cos * old_cos + old_sin * old_sin
-    cos = (new_cos * old_cos + new_sin * old_sin) / square
-    sin = (new_sin * old_cos - new_cos * old_sin) / square
-    return _turn(key, cos, sin, table)
+    return Turn(
+        (new_cos * old_cos + new_sin * old_sin) / square,
+        (new_sin * old_cos - new_cos * old_sin) / square,
+        table.rotary_dim,
+        table.is_neox,
+    )
 
 
-def _turn(key: Tensor, cos: Tensor, sin: Tensor, table: RotaryTable) -> Tensor:
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    turned = key.to(torch.float32, copy=True)
-    part = turned[..., : table.rotary_dim]
-    if table.is_neox:
-        first, second = part.chunk(2, dim=-1)
-    else:
-        first, second = part[..., 0::2], part[..., 1::2]
-    new_first = first * cos - second * sin
-    new_second = second * cos + first * sin
-    first.copy_(new_first)
-    second.copy_(new_second)
+def apply(turn: Turn, key: Tensor) -> Tensor:
+    """Turn keys: [num_tokens, num_kv_heads, head_dim], any float dtype.
+
+    Computed in float32 and rounded once; returns the same shape and dtype, newly allocated and
+    contiguous.
+    """
+    cos, sin = turn.cos.unsqueeze(1), turn.sin.unsqueeze(1)
+    turned = torch.empty(key.shape, dtype=key.dtype, device=key.device)
+    first, second = _pairs(key, turn)
+    new_first, new_second = _pairs(turned, turn)
+    first, second = first.float(), second.float()
+    new_first.copy_(first * cos - second * sin)
+    new_second.copy_(second * cos + first * sin)
+    if turn.rotary_dim < key.shape[-1]:
+        turned[..., turn.rotary_dim :] = key[..., turn.rotary_dim :]
     return turned
+
+
+def _pairs(key: Tensor, turn: Turn) -> tuple[Tensor, Tensor]:
+    """Views of the two halves of every rotated pair."""
+    if turn.is_neox:
+        half = turn.rotary_dim // 2
+        return key[..., :half], key[..., half : turn.rotary_dim]
+    return key[..., 0 : turn.rotary_dim : 2], key[..., 1 : turn.rotary_dim : 2]

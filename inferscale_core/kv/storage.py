@@ -58,23 +58,26 @@ class Arena:
     def num_bytes(self) -> int:
         return self.rows.numel() * self.rows.element_size()
 
-    def read(self, slots: Tensor) -> Tensor:
-        """slots: [num_tokens], int64. Returns a copy: [num_tokens, row_elements]."""
-        return self.rows.index_select(0, slots)
+    def read_layer(self, slots: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Copies of key and value of one layer, each [num_tokens, num_kv_heads, head_dim].
+
+        slots: [num_tokens], int64. Layer by layer is faster than gathering whole rows first: that
+        copy would not stay in the processor's cache.
+        """
+        shape = self.layers[layer]
+        part = self._part(layer).index_select(0, slots)
+        pair = part.view(-1, 2, shape.num_kv_heads, shape.head_dim)
+        return pair[:, 0], pair[:, 1]
 
     def write(self, slots: Tensor, rows: Tensor) -> None:
         self.rows.index_copy_(0, slots, rows)
 
     def write_layer(self, slots: Tensor, layer: int, part: Tensor) -> None:
         """part: [num_tokens, elements of the layer's part of a row]."""
-        self.rows[:, self.offsets[layer] : self.offsets[layer + 1]].index_copy_(0, slots, part)
+        self._part(layer).index_copy_(0, slots, part)
 
     def zero(self, slots: Tensor) -> None:
         self.rows.index_fill_(0, slots, 0)
 
-    def key_value(self, rows: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Views of `rows`: key and value of a layer, each [num_tokens, num_kv_heads, head_dim]."""
-        shape = self.layers[layer]
-        part = rows[:, self.offsets[layer] : self.offsets[layer + 1]]
-        pair = part.view(-1, 2, shape.num_kv_heads, shape.head_dim)
-        return pair[:, 0], pair[:, 1]
+    def _part(self, layer: int) -> Tensor:
+        return self.rows[:, self.offsets[layer] : self.offsets[layer + 1]]

@@ -13,7 +13,7 @@ from torch import Tensor
 from inferscale_core.kernels.capture.reference import capture_rows
 from inferscale_core.kernels.compose.reference import compose_layer
 from inferscale_core.kernels.paged import PagedGroup, group_layers
-from inferscale_core.kv.rope import RotaryTable
+from inferscale_core.kv.rope import RotaryTable, Turn, shift
 from inferscale_core.kv.storage import Arena
 from inferscale_core.vllm_connector.layout import PagedLayer
 from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
@@ -42,10 +42,13 @@ class TorchCopier:
     def inject(self, copies: Sequence[Copy]) -> None:
         for group, indices in self._groups(copies):
             arena_slots, cache_slots, origins, positions = self._columns(copies, group)
-            rows = self._arena.read(arena_slots)
+            turns: dict[int, Turn] = {}
             for index in indices:
-                key, value = self._arena.key_value(rows, index)
-                moved = compose_layer(key, value, self._tables[index], origins, positions)
+                table = self._tables[index]
+                if id(table) not in turns:
+                    turns[id(table)] = shift(table, origins, positions)
+                key, value = self._arena.read_layer(arena_slots, index)
+                moved = compose_layer(key, value, turns[id(table)])
                 self._layers[index].write(cache_slots, *moved)
 
     def capture(self, copies: Sequence[Copy]) -> None:

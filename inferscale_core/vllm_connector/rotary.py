@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from inferscale_core.errors import Unsupported
-from inferscale_core.kv.rope import RotaryTable, rotate
+from inferscale_core.kv.rope import RotaryTable, apply, rotation
 
 ATTENTION_CLASSES = frozenset(
     {
@@ -110,7 +110,7 @@ def check_table(module: nn.Module, table: RotaryTable, layer_name: str, max_posi
     generator = torch.Generator().manual_seed(0)
     key = torch.randn(len(positions), 1, head_dim, generator=generator).to(device, dtype)
     expected = _apply(module, positions, key)
-    actual = rotate(key, table, positions)
+    actual = apply(rotation(table, positions), key.float())
     scale = float(expected.abs().max())
     error = float((actual - expected.float()).abs().max()) / scale
     if not error <= CHECK_TOLERANCE[dtype]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from inferscale_core.ids import ChunkKey
-from inferscale_core.kv.rope import move
+from inferscale_core.kv.rope import apply, shift
 from tests.engine_kit import (
     BLOCK,
     Answer,
@@ -169,13 +169,13 @@ def first_and_last_layer(
     """Keys moved to position 0 onwards, and values, in float32."""
     worker, entry = engine.worker_side, engine.side.directory.get(key)
     device = worker.arena.rows.device
-    rows = worker.arena.read(torch.from_numpy(entry.slots).to(device))
+    slots = torch.from_numpy(entry.slots).to(device)
     origins = torch.from_numpy(entry.origins).to(device)
     places = torch.arange(entry.num_tokens, device=device)
     parts = []
     for layer in (0, len(worker.arena.layers) - 1):
-        stored, value = worker.arena.key_value(rows, layer)
-        moved = move(stored, worker.tables[layer], origins, places)
+        stored, value = worker.arena.read_layer(slots, layer)
+        moved = apply(shift(worker.tables[layer], origins, places), stored.float())
         parts.append((moved, value.float()))
     return parts[0], parts[1]
 

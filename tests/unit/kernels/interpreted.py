@@ -16,7 +16,7 @@ from inferscale_core.kernels.capture.reference import capture_rows
 from inferscale_core.kernels.compose.launch import compose
 from inferscale_core.kernels.compose.reference import compose_layer
 from inferscale_core.kernels.paged import Strides, group_layers
-from inferscale_core.kv.rope import RotaryTable
+from inferscale_core.kv.rope import RotaryTable, shift
 from inferscale_core.kv.storage import Arena, LayerShape
 
 BLOCKS, BLOCK = 5, 16
@@ -94,14 +94,13 @@ def check(
     padding = torch.tensor([[0], [-1], [0], [0]], device=device)
     compose(arena.rows, groups, torch.cat([padding, copies, padding], dim=1).contiguous())
 
-    rows = arena.read(arena_slots)
     tolerance = {torch.float32: 1e-5, torch.float16: 2**-9, torch.bfloat16: 2**-7}[dtype]
     untouched = torch.ones(BLOCKS * BLOCK, dtype=torch.bool, device=device)
     untouched[cache_slots] = False
     every = torch.arange(BLOCKS * BLOCK, device=device)
     for index, cache in enumerate(caches):
-        key, value = arena.key_value(rows, index)
-        wanted, same = compose_layer(key, value, tables[index], origins, places)
+        key, value = arena.read_layer(arena_slots, index)
+        wanted, same = compose_layer(key, value, shift(tables[index], origins, places))
         seen_key, seen_value = read(cache, cache_slots, shape.head_dim)
         torch.testing.assert_close(seen_key, wanted, rtol=tolerance, atol=tolerance)
         assert torch.equal(seen_key[0], key[0]), "a token that stays is copied bitwise"

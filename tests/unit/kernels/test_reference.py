@@ -7,7 +7,7 @@ import torch
 
 from inferscale_core.kernels.capture.reference import capture_rows
 from inferscale_core.kernels.compose.reference import compose_layer
-from inferscale_core.kv.rope import RotaryTable, rotate
+from inferscale_core.kv.rope import RotaryTable, apply, rotation, shift
 from inferscale_core.kv.storage import Arena, LayerShape, row_bytes
 
 SHAPES = (LayerShape(2, 32), LayerShape(4, 32), LayerShape(1, 64))
@@ -28,15 +28,14 @@ def test_layers_of_different_shape_share_a_row(num_tokens: int, is_neox: bool) -
     values = [torch.randn_like(key) for key in keys]
     tables = [table(s.head_dim, is_neox=is_neox) for s in SHAPES]
     pairs = [
-        (rotate(key, rotary, origins), value)
+        (apply(rotation(rotary, origins), key), value)
         for key, value, rotary in zip(keys, values, tables, strict=True)
     ]
     arena.write(slots, capture_rows(pairs))
-    rows = arena.read(slots)
     for index, rotary in enumerate(tables):
-        key, value = arena.key_value(rows, index)
-        moved, same = compose_layer(key, value, rotary, origins, places)
-        torch.testing.assert_close(moved, rotate(keys[index], rotary, places))
+        key, value = arena.read_layer(slots, index)
+        moved, same = compose_layer(key, value, shift(rotary, origins, places))
+        torch.testing.assert_close(moved, apply(rotation(rotary, places), keys[index]))
         assert torch.equal(same, values[index])
         assert moved.is_contiguous()
         assert same.is_contiguous()

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from inferscale_core.errors import Unsupported
-from inferscale_core.kv.rope import move, rotate
+from inferscale_core.kv.rope import apply as turn
+from inferscale_core.kv.rope import rotation, shift
 from inferscale_core.vllm_connector.rotary import check_table, table_of
 
 HEAD_DIM = 64
@@ -82,7 +83,7 @@ def test_a_key_computed_anywhere_serves_anywhere(variant: str, dtype: torch.dtyp
         stored = apply(module, key, origin)
         for place in PLACES:
             origins, places = torch.full((5,), origin), torch.full((5,), place)
-            moved = move(stored, table, origins, places)
+            moved = turn(shift(table, origins, places), stored).float()
             expected = apply(module, key, place).float()
             error = float((moved - expected).abs().max() / expected.abs().max())
             assert error <= tolerance, f"{origin} to {place}: {error}"
@@ -94,7 +95,7 @@ def test_a_key_that_stays_is_bitwise_what_the_engine_wrote(variant: str) -> None
     table = table_of(module, torch.device("cpu"))
     stored = apply(module, torch.randn(7, 2, HEAD_DIM).to(torch.bfloat16), 4095)
     places = torch.full((7,), 4095)
-    assert torch.equal(move(stored, table, places, places).to(torch.bfloat16), stored)
+    assert torch.equal(turn(shift(table, places, places), stored), stored)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -102,7 +103,7 @@ def test_the_table_rotates_as_the_module_does(variant: str) -> None:
     module = build(variant, torch.float32)
     table = table_of(module, torch.device("cpu"))
     key = torch.randn(4, 2, HEAD_DIM)
-    rotated = rotate(key, table, torch.full((4,), 16))
+    rotated = turn(rotation(table, torch.full((4,), 16)), key)
     torch.testing.assert_close(rotated, apply(module, key, 16), rtol=1e-4, atol=1e-4)
     check_table(module, table, "layer", 4096)
 

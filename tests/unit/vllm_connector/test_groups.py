@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from inferscale_core.ids import ChunkKey, FactId
-from inferscale_core.kv.rope import RotaryTable, rotate
+from inferscale_core.kv.rope import RotaryTable, apply, rotation
 from inferscale_core.kv.storage import Arena, LayerShape
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.vllm_connector.blocks import token_copy
@@ -145,7 +145,7 @@ def test_the_copier_follows_each_group_and_leaves_other_slots_alone() -> None:
     key, value = torch.randn(8, 2, DIM), torch.randn(8, 2, DIM)
     for layer in layers:
         slots = torch.from_numpy(copy.cache_slots[layer.group])
-        layer.write(slots, rotate(key, table, torch.arange(8)), value)
+        layer.write(slots, apply(rotation(table, torch.arange(8)), key), value)
     copier.capture([copy])
     for cache in caches:
         cache.fill_(float("nan"))
@@ -155,7 +155,7 @@ def test_the_copier_follows_each_group_and_leaves_other_slots_alone() -> None:
     move = token_copy("h", [entry], ([9, 8, 7], [0, 8, 7]), BLOCK, range(0, 8))
     copier.inject([move])
     full, window = caches
-    expected = rotate(key, table, torch.arange(8))
+    expected = apply(rotation(table, torch.arange(8)), key)
     torch.testing.assert_close(full[9, :, :, :DIM], expected[:4].transpose(0, 1))
     torch.testing.assert_close(window[8, :, :, :DIM], expected[4:].transpose(0, 1))
     assert window[[0, 9]].isnan().all(), "nothing is written where the window gave up its block"
