@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from inferscale_core.telemetry.metrics import CacheMetrics
 from inferscale_core.telemetry.tracing import span
 
 _FLOAT = np.dtype("<f4")
+
+_Id = TypeVar("_Id", FactId, TurnId)
+_Change = TypeVar("_Change")
 
 
 class ChangeSource(Protocol):
@@ -152,27 +155,43 @@ def delta_from_pages(
     *,
     keep_turns: bool,
 ) -> MemoryDelta:
-    """Tokenises every fact and turn: takes about 50 us each."""
-    facts: list[sync_pb2.FactChange] = []
-    turns: list[sync_pb2.TurnChange] = []
+    """The pages as one delta. Tokenises every fact and turn: takes about 50 us each.
+
+    Each page is one state of the user, and the next one's may be newer. What a page removes is gone
+    though an earlier page has it; what it holds replaces what an earlier one held or removed.
+    """
+    facts: dict[FactId, sync_pb2.FactChange] = {}
+    turns: dict[TurnId, sync_pb2.TurnChange] = {}
     removed_facts: set[FactId] = set()
     removed_turns: set[TurnId] = set()
     memory_version = kv_epoch = 0
     for page in pages:
-        facts.extend(page.facts)
-        turns.extend(page.turns if keep_turns else ())
-        removed_facts.update(FactId(fact_id) for fact_id in page.removed_fact_ids)
-        removed_turns.update(TurnId(turn_id) for turn_id in page.removed_turn_ids)
+        gone_facts = {FactId(fact_id) for fact_id in page.removed_fact_ids}
+        gone_turns = {TurnId(turn_id) for turn_id in page.removed_turn_ids}
+        _follow(facts, removed_facts, gone_facts, {FactId(f.fact_id): f for f in page.facts})
+        _follow(turns, removed_turns, gone_turns, {TurnId(t.turn_id): t for t in page.turns})
         memory_version, kv_epoch = page.memory_version, page.kv_epoch
+    kept_turns = turns.values() if keep_turns else ()
     return MemoryDelta(
         memory_version=memory_version,
         kv_epoch=kv_epoch,
-        facts=tuple(_fact_entry(fact, prompt_format) for fact in facts),
-        embeddings=_embeddings(facts),
+        facts=tuple(_fact_entry(fact, prompt_format) for fact in facts.values()),
+        embeddings=_embeddings(facts.values()),
         removed_facts=frozenset(removed_facts),
-        turns=tuple(_turn_entry(turn, prompt_format) for turn in turns),
+        turns=tuple(_turn_entry(turn, prompt_format) for turn in kept_turns),
         removed_turns=frozenset(removed_turns),
     )
+
+
+def _follow(
+    held: dict[_Id, _Change], removed: set[_Id], gone: set[_Id], changed: Mapping[_Id, _Change]
+) -> None:
+    """One page's part: removals first, since what a page holds is there at the end of it."""
+    for item_id in gone:
+        held.pop(item_id, None)
+    held.update(changed)
+    removed.update(gone)
+    removed.difference_update(changed)
 
 
 def _fact_entry(fact: sync_pb2.FactChange, prompt_format: PromptFormat) -> FactEntry:
@@ -196,7 +215,7 @@ def _turn_entry(turn: sync_pb2.TurnChange, prompt_format: PromptFormat) -> TurnE
     )
 
 
-def _embeddings(facts: list[sync_pb2.FactChange]) -> torch.Tensor | None:
+def _embeddings(facts: Collection[sync_pb2.FactChange]) -> torch.Tensor | None:
     if not facts:
         return None
     rows = np.stack([np.frombuffer(fact.embedding, dtype=_FLOAT) for fact in facts])

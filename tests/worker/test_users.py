@@ -3,13 +3,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import torch
 
 from inferscale_core.errors import InvalidInput, Unavailable
-from inferscale_core.ids import TenantId, TurnId, UserId
+from inferscale_core.ids import FactId, TenantId, TurnId, UserId
 from inferscale_core.memory.recipes import Prefix, Recipe
 from inferscale_core.settings import WorkerSettings
 from services.worker.users import UserAt
 from tests.worker.conftest import RECIPE, FakeWorker, MakeWorker
+from tests.worker.control import WordEmbedder
 from tests.worker.test_encode import TEXTS, fill
 
 
@@ -110,3 +112,53 @@ async def test_turns_are_kept_only_for_recipes_that_look_at_them(
         if snapshot.turns.conversations_of([TurnId(f"t{number}")])
     ]
     assert len(known) == num_kept
+
+
+async def test_a_fact_updated_between_two_pages_is_held_once(worker: FakeWorker) -> None:
+    control, user = worker.control, worker.control.user()
+    control.add("f0", "Robin has a dog")
+    earlier = control.pages(user, 0)
+    control.add("f0", "Robin plays chess")
+    later = control.pages(user, 0)
+    earlier[-1].last = False
+    control.pages = lambda *_: [*earlier, *later]  # type: ignore[method-assign]
+    snapshot = await worker.parts.users.at_least(control.at())
+    question = torch.from_numpy(WordEmbedder().embed(["Robin has a dog"])[0])
+    [(fact, score)] = snapshot.nearest_facts(question, 5)
+    assert fact.text == "Robin plays chess"
+    assert score < 0.9
+    assert snapshot.vectors.ids == ("f0",)
+
+
+@pytest.mark.parametrize("is_one_page", [False, True])
+async def test_a_turn_that_took_the_id_of_a_deleted_one_is_kept(
+    make_worker: MakeWorker, is_one_page: bool
+) -> None:
+    worker = make_worker(Recipe("w", Prefix.TURNS, num_turns=2))
+    control, user = worker.control, worker.control.user()
+    control.add_turn("t0", 0, "the alarm code is 4471")
+    control.remove("t0")
+    removal = control.pages(user, 0)
+    control.add_turn("t0", 1, "the alarm was serviced")
+    control.add_turn("t1", 2, "good")
+    control.add("f0", "A fact", turn_ids=("t1",))
+    if not is_one_page:
+        added = control.pages(user, 0)
+        added[-1].ClearField("removed_turn_ids")
+        control.pages = lambda *_: [*removal, *added]  # type: ignore[method-assign]
+    snapshot = await worker.parts.users.at_least(control.at())
+    assert snapshot.specs[FactId("f0")].turn_ids == ("t0",)
+
+
+async def test_a_turn_deleted_between_two_pages_is_gone(make_worker: MakeWorker) -> None:
+    worker = make_worker(Recipe("w", Prefix.TURNS, num_turns=2))
+    control, user = worker.control, worker.control.user()
+    control.add_turn("t0", 0, "the alarm code is 4471")
+    control.add_turn("t1", 1, "good")
+    control.add("f0", "A fact", turn_ids=("t1",))
+    earlier = control.pages(user, 0)
+    control.remove("t0")
+    later = control.pages(user, user.version - 1)
+    control.pages = lambda *_: [*earlier, *later]  # type: ignore[method-assign]
+    snapshot = await worker.parts.users.at_least(control.at())
+    assert snapshot.specs[FactId("f0")].turn_ids == ()
