@@ -50,10 +50,9 @@ class UserAt:
 
 @dataclass(slots=True)
 class _Slot:
-    """The lock is held while changes are fetched. is_filled: after the first time."""
+    """The lock is held while changes are fetched."""
 
     snapshot: UserSnapshot
-    is_filled: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -95,16 +94,17 @@ class UserCache:
     async def at_least(self, user: UserAt) -> UserSnapshot:
         """The user's memory at `user.memory_version` or later; fetches what is missing.
 
-        Raises Unavailable when control does not answer or has not reached that version.
+        Of a user at version 0 nothing is fetched: control could not note this worker as a holder,
+        so a later delete would not ask it for what was written since. Raises Unavailable when
+        control does not answer or has not reached that version.
         """
         slot = self._use(user.scope)
         async with slot.lock:
-            is_held = slot.is_filled and slot.snapshot.memory_version >= user.memory_version
+            is_held = slot.snapshot.memory_version >= user.memory_version
             self._count(is_held)
             if not is_held:
                 with span(names.SYNC, {names.USER_ID: user.user_id}):
                     slot.snapshot = await self._brought_up(user, slot.snapshot)
-                    slot.is_filled = True
             return slot.snapshot
 
     async def _brought_up(self, user: UserAt, held: UserSnapshot) -> UserSnapshot:

@@ -23,9 +23,20 @@ async def test_changes_arrive_page_by_page_as_one(worker: FakeWorker) -> None:
 
 
 async def test_a_user_without_facts_is_asked_for_once(worker: FakeWorker) -> None:
+    worker.control.add("f0", "A fact")
+    worker.control.remove("f0")
     for _ in range(3):
         await worker.parts.users.at_least(worker.control.at())
     assert worker.control.num_lists == 1
+
+
+async def test_of_a_user_whom_control_did_not_know_nothing_is_held(worker: FakeWorker) -> None:
+    """Control notes no holder of such a user, and a fact may be added before the worker asks."""
+    unknown = worker.control.at()
+    worker.control.add("f0", "The alarm code is 4471")
+    snapshot = await worker.parts.users.at_least(unknown)
+    assert (snapshot.facts, worker.control.num_lists) == ({}, 0)
+    assert len((await worker.parts.users.at_least(worker.control.at())).facts) == 1
 
 
 async def test_only_what_is_newer_is_fetched(worker: FakeWorker) -> None:
