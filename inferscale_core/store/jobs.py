@@ -9,7 +9,6 @@ returned, and handlers must bear to run twice.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,8 +27,9 @@ from inferscale_core.store import queueing
 from inferscale_core.store.database import Store
 from inferscale_core.store.embedded import conninfo
 from inferscale_core.store.queueing import QUEUE, EncodeJob, ForgetJob, Job, QueueDepth
+from inferscale_core.telemetry.logs import bind, get_logger
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 AnyJob = TypeVar("AnyJob", EncodeJob, ForgetJob)
 
@@ -94,7 +94,7 @@ class JobQueue:
             try:
                 await self._run_once()
             except (procrastinate.exceptions.ProcrastinateException, psycopg.Error) as exc:
-                _log.warning("job_queue_interrupted", extra={"error": type(exc).__name__})
+                _log.warning("jobs.interrupted", exc=exc)
             if not self._stopping.is_set():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), _RESTART_PAUSE_S)
@@ -163,14 +163,16 @@ class JobQueue:
     ) -> None:
         assert context.job.id is not None, "a job that runs has been stored"
         self._running.add(context.job.id)
-        try:
-            await handler(job)
-        except Exception as exc:
-            if not await self._is_superseded(job):
-                raise
-            _log.info("job_superseded", extra={"task": job.task, "error": type(exc).__name__})
-        finally:
-            self._running.discard(context.job.id)
+        with bind(tenant_id=job.tenant_id):
+            try:
+                await handler(job)
+            except Exception as exc:
+                _log.warning("job.failed", exc=exc, task=job.task, user_id=job.user_id)
+                if not await self._is_superseded(job):
+                    raise
+                _log.info("job.superseded", task=job.task, user_id=job.user_id)
+            finally:
+                self._running.discard(context.job.id)
 
     async def _is_superseded(self, job: Job) -> bool:
         """A newer job for the same work waits, and cannot start before this one has ended.
@@ -202,9 +204,9 @@ class JobQueue:
                     found = sorted(lost.union(gone))
                     if found:
                         await queueing.requeue(transaction.session, found)
-                        _log.warning("jobs_taken_up_again", extra={"count": len(found)})
+                        _log.warning("jobs.taken_up_again", count=len(found))
             except InferScaleError as exc:
-                _log.warning("job_sweep_failed", extra={"error": exc.code})
+                _log.warning("jobs.sweep_failed", exc=exc)
 
 
 class _Backoff(BaseRetryStrategy):

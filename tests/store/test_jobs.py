@@ -24,8 +24,10 @@ from inferscale_core.store import (
     QueueTimes,
     Store,
 )
+from inferscale_core.telemetry.logs import get_logger
 from tests.fixtures_postgres import Database
 from tests.store.factories import a_tenant, a_user, vector
+from tests.telemetry_capture import captured
 
 QUICK = QueueTimes(
     poll=0.05, heartbeat=0.2, stalled_after=1.0, sweep=0.2, max_backoff=0.1, grace=0.5
@@ -226,6 +228,29 @@ async def test_a_failing_job_is_tried_again_until_it_works(store: Store) -> None
         await write(store, tenant, user, "Robin has a dog.")
         await empty(queue)
     assert len(handled.encoded) == 4
+
+
+async def test_log_lines_of_a_job_name_its_tenant_and_how_it_failed(store: Store) -> None:
+    tenant, user = await a_tenant(store), a_user()
+    handled = Handled()
+
+    async def work(job: EncodeJob) -> None:
+        get_logger("inferscale_core.tests").info("work.began")
+        if len(handled.encoded) < 2:
+            raise Unavailable("no worker")
+
+    handled.work = work
+    with captured() as capture:
+        async with running(store, handled) as queue:
+            await write(store, tenant, user, "Robin has a dog.")
+            await empty(queue)
+    [failed] = [line for line in capture.lines() if "job.failed" in line]
+    assert f"task=encode_user user_id={user}" in failed
+    assert "unavailable" in failed
+    began = [line for line in capture.lines() if "work.began" in line]
+    assert len(began) == 2
+    assert all(f"tenant_id={tenant}" in line for line in (failed, *began))
+    assert "dog" not in capture.everything()
 
 
 async def test_a_failing_job_beside_a_newer_one_ends_and_the_newer_runs(store: Store) -> None:
