@@ -67,13 +67,6 @@ class FactRepository:
         """Raises NotFound."""
         return fact_from_row(await self._live_row(user_id, fact_id))
 
-    async def get_many(self, user_id: UserId, fact_ids: Sequence[FactId]) -> dict[FactId, Fact]:
-        """Those of the facts that exist."""
-        rows = await self._session.scalars(
-            self._live(user_id).where(FactRow.fact_id.in_(list(fact_ids)))
-        )
-        return {FactId(row.fact_id): fact_from_row(row) for row in rows}
-
     async def replayed(self, user_id: UserId, fact_id: FactId) -> Fact:
         """The fact that an earlier request stored, as it is now.
 
@@ -235,14 +228,14 @@ class FactRepository:
     ) -> list[_Draft | InferScaleError]:
         """Each item as it would be stored, or why it cannot be. Writes nothing."""
         named = {turn_id for new, _ in items for turn_id in new.turn_ids}
-        turn_ids = set(await self._turns.existing(user_id, sorted(named)))
+        places = await self._turns.conversations_of(user_id, sorted(named))
         drafts: list[_Draft | InferScaleError] = []
         for new, embedding in items:
             try:
                 checked_text("text", new.text)
                 vector = checked_embedding(embedding, self._dimension)
                 for turn_id in new.turn_ids:
-                    if turn_id not in turn_ids:
+                    if turn_id not in places or places[turn_id] != new.conversation_id:
                         raise NotFound("turn", turn_id)
             except (InvalidInput, NotFound) as exc:
                 drafts.append(exc)

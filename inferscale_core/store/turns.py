@@ -96,17 +96,26 @@ class TurnRepository:
 
     async def existing(self, user_id: UserId, turn_ids: Sequence[TurnId]) -> tuple[TurnId, ...]:
         """Those of the turns that exist, in the order given."""
+        known = await self.conversations_of(user_id, turn_ids)
+        return tuple(turn_id for turn_id in turn_ids if turn_id in known)
+
+    async def conversations_of(
+        self, user_id: UserId, turn_ids: Sequence[TurnId]
+    ) -> dict[TurnId, ConversationId]:
+        """The conversation of each of the turns that exist."""
         if not turn_ids:
-            return ()
-        found = await self._session.scalars(
-            select(TurnRow.turn_id).where(
+            return {}
+        rows = await self._session.execute(
+            select(TurnRow.turn_id, TurnRow.conversation_id).where(
                 TurnRow.tenant_id == self._tenant_id,
                 TurnRow.user_id == user_id,
                 TurnRow.turn_id.in_(list(turn_ids)),
             )
         )
-        known = set(found)
-        return tuple(turn_id for turn_id in turn_ids if turn_id in known)
+        return {
+            TurnId(turn_id): ConversationId(conversation_id)
+            for turn_id, conversation_id in rows.tuples()
+        }
 
     async def remove(self, user: LockedUser, turn_ids: Sequence[TurnId]) -> tuple[FactId, ...]:
         """Deletes the turns of a locked user and returns the facts whose chunks were dropped.

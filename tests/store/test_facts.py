@@ -292,6 +292,17 @@ async def test_a_deleted_statement_can_be_added_again_as_a_new_fact(store: Store
     assert again.revision == 1
 
 
+async def test_a_source_turn_is_looked_for_in_the_facts_own_conversation(store: Store) -> None:
+    tenant, user = await a_tenant(store), a_user()
+    async with store.transaction(tenant) as tx:
+        [turn] = await tx.turns.append(user, TALK, [NewTurn("Robin", "I have a dog.")])
+        elsewhere = NewFact("Robin has a dog.", None, ConversationId("another"), (turn.turn_id,))
+        with pytest.raises(NotFound, match=turn.turn_id):
+            await tx.facts.add(user, elsewhere, vector())
+        here = NewFact("Robin has a dog.", None, TALK, (turn.turn_id,))
+        assert (await tx.facts.add(user, here, vector())).fact.turn_ids == (turn.turn_id,)
+
+
 async def test_a_delete_names_the_source_turns_that_remain_or_purges_them(store: Store) -> None:
     tenant, user = await a_tenant(store), a_user()
     async with store.transaction(tenant) as tx:
