@@ -6,15 +6,13 @@ change it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 from inferscale_core.errors import PermissionDenied
 from inferscale_core.ids import TenantId
 from inferscale_core.telemetry import names
-from inferscale_core.telemetry.logs import bind, bind_for_task
+from inferscale_core.telemetry.logs import bind_for_task
 from inferscale_core.telemetry.tracing import annotate
 
 
@@ -54,17 +52,6 @@ def current_tenant() -> TenantId:
     if not isinstance(principal, TenantPrincipal):
         raise PermissionDenied("this call needs the credential of a tenant")
     return principal.tenant_id
-
-
-@contextmanager
-def acting_as(principal: Principal) -> Iterator[None]:
-    """Make `principal` the caller for the block: for jobs, which serve no call."""
-    token = _principal.set(principal)
-    try:
-        with bind(**_log_fields(principal)):
-            yield
-    finally:
-        _principal.reset(token)
 
 
 def serve_as(principal: Principal) -> None:

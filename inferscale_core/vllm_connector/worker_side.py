@@ -75,10 +75,6 @@ class WorkerSide:
         return self._config
 
     @property
-    def is_started(self) -> bool:
-        return self._arena is not None
-
-    @property
     def arena(self) -> Arena:
         assert self._arena is not None, "inferscale_start was not called"
         return self._arena
