@@ -2,7 +2,8 @@
 
 Progressive injection encodes a fact behind the serving header and its nearest earlier facts, read
 from their stored KV. The windows of arXiv 2607.27090 encode it behind the conversation turns before
-its source. docs/architecture.md has the measurements behind the defaults.
+its source. docs/decisions/0001-progressive-injection.md has the measurements behind the default,
+docs/architecture.md a table of the recipes.
 """
 
 from __future__ import annotations

@@ -71,7 +71,10 @@ def find_tables(
         by_layer[layer_name] = tables[id(module)]
     missing = wanted - by_layer.keys()
     if missing:
-        raise Unsupported(f"no attention module was found for layer {min(missing)}")
+        raise Unsupported(
+            f"layer {min(missing)}: {type(model).__name__} has no attention module of the engine's "
+            "own around it"
+        )
     return by_layer
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +86,13 @@ def test_a_recipes_hash_covers_all_that_changes_a_chunk_and_not_its_name() -> No
         Recipe("one", Prefix.HEADER_AND_NEIGHBOURS, num_neighbours=8, dated_fact="{text}"),
     ]
     assert len({base.hash, *(other.hash for other in others)}) == len(others) + 1
+
+
+def test_the_architecture_page_lists_every_recipe() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "architecture.md"
+    section = page.read_text(encoding="utf-8").partition("## Recipes\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`([\w-]+)`", " ".join(rows))) == set(RECIPES)
 
 
 def test_every_recipe_by_name_is_another() -> None:
