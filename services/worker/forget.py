@@ -75,21 +75,29 @@ class Forget:
         readers = _readers(held, gone, frozenset(turn_ids)) if held else set()
         num_removed = await self._update_user(user, held, gone) if held else 0
         newest = self._users.peek(user.scope)
+        if newest is not None:
+            # A chat may have brought the copy beyond the removal, whose readers it then no longer
+            # names; but what saw something that is gone is not what the facts should have now.
+            readers |= self._stale(newest)
         version = max(user.memory_version, newest.memory_version if newest else 0)
         purged = await self._drop(user.scope, gone, readers | set(dependant_ids), version)
         return Purged(num_removed, purged.chunks, purged.dependants, purged.pending)
 
     async def stale_chunks(self, snapshot: UserSnapshot) -> None:
         """Drop the user's chunks of old revisions, and those that saw one."""
+        stale = self._stale(snapshot)
+        if stale:
+            purged = await self._drop(snapshot.scope, stale, set(), snapshot.memory_version)
+            _log.info("forget.stale", facts=len(stale), chunks=purged.chunks)
+
+    def _stale(self, snapshot: UserSnapshot) -> set[FactId]:
+        """Facts of the user with a chunk that is none of those that the snapshot wants."""
         wanted = {spec.key for spec in snapshot.specs.values()}
-        stale = {
+        return {
             chunk.fact.fact_id
             for chunk in self._mirror.of_scope(snapshot.scope)
             if chunk.key not in wanted and chunk.fact is not None
         }
-        if stale:
-            purged = await self._drop(snapshot.scope, stale, set(), snapshot.memory_version)
-            _log.info("forget.stale", facts=len(stale), chunks=purged.chunks)
 
     async def _update_user(self, user: UserAt, held: UserSnapshot, gone: frozenset[FactId]) -> int:
         """Bring the user's copy beyond the removal; without control, drop the copy."""

@@ -97,6 +97,21 @@ async def test_a_reader_whose_link_was_evicted_is_found_by_the_workers_own_recor
     assert not set(chain) & facts_with_chunks(worker)
 
 
+async def test_a_reader_is_found_though_a_chat_has_brought_the_copy_beyond_the_delete(
+    worker: FakeWorker,
+) -> None:
+    fill(worker)
+    await encode(worker)
+    before = await worker.parts.users.at_least(worker.control.at())
+    worker.engine.evict(before.specs[FactId("f1")].key)
+    worker.control.remove("f1")
+    after = await worker.parts.users.at_least(worker.control.at())
+    saw = {i for i, spec in after.specs.items() if spec.key != before.specs[i].key}
+    assert saw & facts_with_chunks(worker)
+    await forget(worker, "f1")
+    assert not saw & facts_with_chunks(worker)
+
+
 async def test_chunks_that_saw_a_deleted_turn_are_dropped(make_worker: MakeWorker) -> None:
     worker = make_worker(Recipe("w", Prefix.TURNS, num_turns=2))
     for number in range(6):
