@@ -231,11 +231,15 @@ def random_tokens(rng: random.Random, count: int) -> list[int]:
 
 
 def logprob_differences(expected: Answer, actual: Answer) -> list[float]:
-    """Absolute differences over the expected top 20, up to the first token that differs."""
+    """Absolute differences over the expected top 20, up to the first token that differs.
+
+    Of a token that the other answer does not list only so much is known that it is below what that
+    one lists: the difference is at least what lies between.
+    """
     differences = []
     for step, (wanted, seen) in enumerate(zip(expected.logprobs, actual.logprobs, strict=True)):
         differences += [
-            abs(value - seen[token]) if token in seen else value - min(seen.values())
+            abs(value - seen[token]) if token in seen else max(0.0, value - min(seen.values()))
             for token, value in wanted.items()
         ]
         if expected.token_ids[step] != actual.token_ids[step]:
