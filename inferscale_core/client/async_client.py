@@ -45,6 +45,7 @@ class AsyncInferScale:
         await self.close()
 
     async def close(self) -> None:
+        """Calls that are under way are cancelled."""
         await self._connection.close()
 
     async def add_memory(
@@ -57,6 +58,11 @@ class AsyncInferScale:
         turn_ids: Sequence[str] = (),
         request_id: str | None = None,
     ) -> records.AddedMemory:
+        """Returns once the fact is stored; its encoding follows. The same statement is kept once.
+
+        turn_ids: turns of `conversation_id` that it came from. Raises InvalidInput, NotFound for
+        such a turn, QuotaExceeded, or AlreadyDeleted for a request id whose fact is deleted.
+        """
         memory = records.NewMemory(text, occurred_at, conversation_id, turn_ids)
         request = memory_pb2.AddMemoryRequest(
             request_id=request_id or new_request_id(),
@@ -90,6 +96,7 @@ class AsyncInferScale:
         return records.BatchAdded(items, response.memory_version)
 
     async def get_memory(self, user_id: str, memory_id: str) -> records.Memory:
+        """With where its chunks are held now. Raises NotFound."""
         request = memory_pb2.GetMemoryRequest(user_id=user_id, memory_id=memory_id)
         stub = self._memory().GetMemory
         response = await self._connection.call(f"{_MEMORY}/GetMemory", stub, request)
@@ -178,6 +185,7 @@ class AsyncInferScale:
         )
 
     async def get_deletion_receipt(self, user_id: str, receipt_id: str) -> records.DeletionReceipt:
+        """As it is now: holders that were pending may have purged since. Raises NotFound."""
         request = memory_pb2.GetDeletionReceiptRequest(user_id=user_id, receipt_id=receipt_id)
         stub = self._memory().GetDeletionReceipt
         response = await self._connection.call(f"{_MEMORY}/GetDeletionReceipt", stub, request)

@@ -39,6 +39,7 @@ class AsyncOperator:
         await self.close()
 
     async def close(self) -> None:
+        """Calls that are under way are cancelled."""
         await self._connection.close()
 
     async def create_tenant(
@@ -49,6 +50,9 @@ class AsyncOperator:
         display_name: str = "",
         quotas: records.Quotas | None = None,
     ) -> records.CreatedTenant:
+        """models: names as workers announce them; the first is the default. Not repeated by itself,
+        since its secret is in the answer only.
+        """
         request = tenant_pb2.CreateTenantRequest(
             tenant_id=tenant_id,
             display_name=display_name,
@@ -71,6 +75,7 @@ class AsyncOperator:
         return records.TenantUsage(convert.tenant_from_proto(response.tenant), response.num_facts)
 
     async def set_quotas(self, tenant_id: str, quotas: records.Quotas) -> records.Tenant:
+        """Replaces both. Lower ones delete nothing."""
         request = tenant_pb2.SetQuotasRequest(
             tenant_id=tenant_id, quotas=convert.quotas_to_proto(quotas)
         )
@@ -81,6 +86,7 @@ class AsyncOperator:
     async def create_api_key(
         self, label: str, *, tenant_id: str | None = None
     ) -> records.CreatedApiKey:
+        """The secret is in the answer only. tenant_id: for the operator."""
         request = tenant_pb2.CreateApiKeyRequest(label=label, tenant_id=tenant_id or "")
         stub = self._tenants().CreateApiKey
         response = await self._connection.call(
@@ -89,12 +95,14 @@ class AsyncOperator:
         return records.CreatedApiKey(convert.api_key_from_proto(response.key), response.secret)
 
     async def list_api_keys(self, *, tenant_id: str | None = None) -> tuple[records.ApiKey, ...]:
+        """Revoked ones too, oldest first. tenant_id: for the operator."""
         request = tenant_pb2.ListApiKeysRequest(tenant_id=tenant_id or "")
         stub = self._tenants().ListApiKeys
         response = await self._connection.call(f"{_TENANT}/ListApiKeys", stub, request)
         return tuple(convert.api_key_from_proto(key) for key in response.keys)
 
     async def revoke_api_key(self, key_id: str, *, tenant_id: str | None = None) -> records.ApiKey:
+        """It is refused from now on. Revoking it again changes nothing."""
         request = tenant_pb2.RevokeApiKeyRequest(key_id=key_id, tenant_id=tenant_id or "")
         stub = self._tenants().RevokeApiKey
         response = await self._connection.call(f"{_TENANT}/RevokeApiKey", stub, request)

@@ -26,7 +26,7 @@ class SocketSink:
     """Pushes events to the worker service, which binds the endpoint. Never blocks the scheduler.
 
     When the reader is so far behind that the socket refuses a message, the event is lost; the
-    reader sees a gap in `seq` and asks for a fresh copy of the directory.
+    reader sees a gap in `seq` and forgets all that it has learnt.
     """
 
     def __init__(self, endpoint: str) -> None:
