@@ -4,12 +4,23 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 
 def test_fused_kernels_equal_their_references_in_the_interpreter() -> None:
     """Every layout, head count, pairing, partial rotation and dtype; see `interpreted.py`."""
+    check("cpu", is_interpreted=True)
+
+
+@pytest.mark.gpu
+def test_fused_kernels_equal_their_references_on_a_gpu() -> None:
+    check("cuda", is_interpreted=False)
+
+
+def check(device: str, *, is_interpreted: bool) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "tests.unit.kernels.interpreted", "cpu"],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
+        [sys.executable, "-m", "tests.unit.kernels.interpreted", device],
+        env=os.environ | {"TRITON_INTERPRET": str(int(is_interpreted))},
         capture_output=True,
         text=True,
         check=False,
