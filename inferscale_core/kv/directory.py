@@ -208,12 +208,13 @@ class ChunkDirectory:
             if (fact := self._entries[key].fact) is not None and fact.fact_id in wanted
         }
         every = self._with_readers(own)
-        entries = [self._entries[key] for key in sorted(every)]
+        # One being written that was forgotten before is on its way out already.
+        entries = [e for key in sorted(every) if not (e := self._entries[key]).cancelled]
         pending = tuple(entry.key for entry in entries if self._drop(entry))
         self.stats.forgotten += len(entries)
         return Forgotten(
             keys=tuple(entry.key for entry in entries),
-            num_dependants=len(every) - len(own),
+            num_dependants=sum(entry.key not in own for entry in entries),
             num_tokens=sum(entry.num_tokens for entry in entries),
             pending=pending,
         )

@@ -3,7 +3,8 @@
 One message is one JSON object with `seq` (from 1, without gaps) and `kind`:
 
     published        key, num_tokens, fact, revision, tier   a chunk can be injected from now on
-    dropped          key, reason (evicted | forgotten)       it cannot any more
+    dropped          key, reason (evicted | forgotten),      it cannot any more; pending: its rows
+                     pending                                 wait for a reader, `zeroed` follows
     served           handle, native_tokens, injected_tokens  decided when it was scheduled
     composed         handle, inject_ms                       the injection of a request ran
     captured         handle, key                             follows its `published`

@@ -95,7 +95,10 @@ class SchedulerSide:
             command = params.forget
             forgotten = self.directory.forget(command.scope, command.fact_ids, command.version)
             for key in forgotten.keys:
-                self._events.emit(EventKind.DROPPED, key=key, reason="forgotten")
+                is_pending = key in forgotten.pending
+                self._events.emit(
+                    EventKind.DROPPED, key=key, reason="forgotten", pending=is_pending
+                )
             self._pending.forgotten.append((params.handle, forgotten))
         if params.capture is not None:
             self._blocks.follow(request.request_id)
@@ -124,7 +127,7 @@ class SchedulerSide:
         captures = self._captures(output)
         zero = self.directory.drain_to_zero()
         for key in self.directory.drain_evicted():
-            self._events.emit(EventKind.DROPPED, key=key, reason="evicted")
+            self._events.emit(EventKind.DROPPED, key=key, reason="evicted", pending=False)
         record, self._pending = self._pending, StepRecord()
         copies, self._copies = self._copies, []
         if not (len(zero) or copies or captures or record.forgotten):

@@ -133,7 +133,6 @@ class Forget:
         if event is None:
             raise Unavailable("the engine has not acknowledged that it forgot")
         num_chunks = event.fields["num_chunks"]
-        self._mirror.count_unzeroed(scope, event.fields["num_pending"])
         return Purged(
             chunks=num_chunks,
             dependants=max(0, num_chunks - own),

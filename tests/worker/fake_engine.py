@@ -80,7 +80,7 @@ class FakeEngine:
     def evict(self, key: ChunkKey) -> None:
         """Take one chunk away, as making room for another does, and tell."""
         self.lose(key)
-        self.emit(EventKind.DROPPED, key=key, reason="evicted")
+        self.emit(EventKind.DROPPED, key=key, reason="evicted", pending=False)
 
     def lose(self, key: ChunkKey) -> None:
         """Take one chunk away without a word."""
@@ -107,7 +107,8 @@ class FakeEngine:
         command = params.forget
         dropped = self.directory.forget(command.scope, command.fact_ids, command.version)
         for key in dropped.keys:
-            self.emit(EventKind.DROPPED, key=key, reason="forgotten")
+            is_pending = key in dropped.pending
+            self.emit(EventKind.DROPPED, key=key, reason="forgotten", pending=is_pending)
         self.emit(
             EventKind.FORGOTTEN,
             handle=params.handle,
@@ -129,7 +130,7 @@ class FakeEngine:
             )
             reason = None if entry else "arena_full"
         for key in self.directory.drain_evicted():
-            self.emit(EventKind.DROPPED, key=key, reason="evicted")
+            self.emit(EventKind.DROPPED, key=key, reason="evicted", pending=False)
         if reason is not None:
             self.emit(
                 EventKind.CAPTURE_REFUSED, handle=params.handle, key=capture.key, reason=reason

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from inferscale_core.ids import FactId
 from inferscale_core.memory.recipes import Prefix, Recipe
+from inferscale_core.vllm_connector.events import EventKind
+from inferscale_core.vllm_connector.params import RequestParams
 from services.worker.forget import Purged
 from tests.worker.conftest import FakeWorker, MakeWorker
 from tests.worker.test_encode import encode, fill, keys
@@ -128,8 +132,6 @@ async def test_chunks_that_saw_a_deleted_turn_are_dropped(make_worker: MakeWorke
 async def test_pages_that_are_being_read_are_pending_until_their_reader_ends(
     worker: FakeWorker,
 ) -> None:
-    from inferscale_core.vllm_connector.events import EventKind
-
     fill(worker)
     await encode(worker)
     snapshot = worker.parts.users.peek(worker.control.at().scope)
@@ -144,6 +146,33 @@ async def test_pages_that_are_being_read_are_pending_until_their_reader_ends(
     worker.engine.directory.unpin([entry])
     worker.engine.emit(EventKind.ZEROED, key=key)
     assert (await forget(worker, "f1")).pending == 0
+
+
+async def test_a_forget_that_is_cut_off_leaves_the_count_of_waiting_pages_right(
+    worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(worker)
+    await encode(worker)
+    snapshot = worker.parts.users.peek(worker.control.at().scope)
+    assert snapshot is not None
+    first, second = (snapshot.specs[FactId(fact_id)].key for fact_id in ("f1", "f0"))
+    pinned = [e for key in (first, second) if (e := worker.engine.directory.get(key))]
+    worker.engine.directory.pin(pinned)
+    schedule = worker.engine._schedule
+
+    def cut_off(params: RequestParams) -> None:
+        schedule(params)
+        raise asyncio.CancelledError
+
+    worker.control.remove("f1")
+    with monkeypatch.context() as patched:
+        patched.setattr(worker.engine, "_schedule", cut_off)
+        with pytest.raises(asyncio.CancelledError):
+            await forget(worker, "f1")
+    worker.engine.directory.unpin(pinned[:1])
+    worker.engine.emit(EventKind.ZEROED, key=first)
+    worker.control.remove("f0")
+    assert (await forget(worker, "f0")).pending == 1
 
 
 async def test_without_control_the_whole_copy_of_the_user_is_dropped(worker: FakeWorker) -> None:

@@ -24,8 +24,10 @@ def published(seq: int, key: str = "acme/robin/1") -> Event:
     )
 
 
-def dropped(seq: int, reason: str = "forgotten", key: str = "acme/robin/1") -> Event:
-    return Event(seq, EventKind.DROPPED, {"key": key, "reason": reason})
+def dropped(
+    seq: int, reason: str = "forgotten", key: str = "acme/robin/1", *, is_pending: bool = False
+) -> Event:
+    return Event(seq, EventKind.DROPPED, {"key": key, "reason": reason, "pending": is_pending})
 
 
 @pytest.fixture
@@ -101,15 +103,19 @@ async def test_a_report_that_does_not_come_is_none() -> None:
     assert len(reports) == 0
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_pages_waiting_for_a_reader_are_counted_in_either_order(late: bool) -> None:
+def test_pages_waiting_for_a_reader_are_counted_until_they_are_zeroed() -> None:
     mirror = DirectoryMirror()
-    zeroed = Event(1, EventKind.ZEROED, {"key": "acme/robin/1"})
-    if late:
-        mirror.apply(zeroed)
-        mirror.count_unzeroed(SCOPE, 1)
-    else:
-        mirror.count_unzeroed(SCOPE, 1)
-        assert mirror.num_unzeroed(SCOPE) == 1
-        mirror.apply(zeroed)
+    mirror.apply(published(1))
+    mirror.apply(dropped(2, is_pending=True))
+    mirror.apply(published(3))
+    mirror.apply(dropped(4))
+    assert mirror.num_unzeroed(SCOPE) == 1
+    mirror.apply(Event(5, EventKind.ZEROED, {"key": "acme/robin/1"}))
     assert mirror.num_unzeroed(SCOPE) == 0
+
+
+def test_a_zeroing_whose_drop_was_lost_hides_no_later_one() -> None:
+    mirror = DirectoryMirror()
+    mirror.apply(Event(2, EventKind.ZEROED, {"key": "acme/robin/1"}))
+    mirror.apply(dropped(3, is_pending=True))
+    assert mirror.num_unzeroed(SCOPE) == 1

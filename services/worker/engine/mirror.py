@@ -74,19 +74,11 @@ class DirectoryMirror:
         elif event.kind is EventKind.DROPPED:
             self._evict(event)
         elif event.kind is EventKind.ZEROED:
-            self.count_unzeroed(scope_of(ChunkKey(event.fields["key"])), -1)
+            self._count_unzeroed(event, -1)
 
     def num_unzeroed(self, scope: UserScope) -> int:
         """Forgotten chunks of the user whose pages wait for a reader to end."""
-        return max(0, self._num_unzeroed.get(scope, 0))
-
-    def count_unzeroed(self, scope: UserScope, change: int) -> None:
-        """A forget left that many waiting. May be told after some of them are zeroed already."""
-        count = self._num_unzeroed.get(scope, 0) + change
-        if count:
-            self._num_unzeroed[scope] = count
-        else:
-            self._num_unzeroed.pop(scope, None)
+        return self._num_unzeroed.get(scope, 0)
 
     def add(self, chunk: MirroredChunk) -> None:
         """The chunk is resident, as an event or the refusal of a duplicate says."""
@@ -106,10 +98,21 @@ class DirectoryMirror:
 
     def _evict(self, event: Event) -> None:
         self.discard(ChunkKey(event.fields["key"]))
+        if event.fields["pending"]:
+            self._count_unzeroed(event, 1)
         if event.fields["reason"] == "evicted":
             self.num_evictions += 1
             if self._metrics:
                 self._metrics.evicted()
+
+    def _count_unzeroed(self, event: Event, change: int) -> None:
+        """A chunk's drop comes before its zeroing, unless a gap lies between them."""
+        scope = scope_of(ChunkKey(event.fields["key"]))
+        count = self._num_unzeroed.get(scope, 0) + change
+        if count > 0:
+            self._num_unzeroed[scope] = count
+        else:
+            self._num_unzeroed.pop(scope, None)
 
     def _check_sequence(self, seq: int) -> None:
         if seq != self._last_seq + 1:

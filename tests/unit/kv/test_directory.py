@@ -114,6 +114,24 @@ def test_a_forgotten_chunk_is_freed_when_its_last_reader_ends() -> None:
     np.testing.assert_array_equal(np.sort(directory.drain_to_zero()), np.sort(entry.slots))
 
 
+def test_a_chunk_forgotten_twice_while_it_is_written_is_counted_once() -> None:
+    directory = directory_of()
+    for name in "abc":
+        directory.reserve(
+            ChunkKey(f"tenant/a/{name}"),
+            4,
+            origin=0,
+            fact=FactRef(FactId(name), 1),
+            prefix_keys=() if name == "a" else (ChunkKey("tenant/a/a"),),
+        )
+    first = directory.forget(UserScope("tenant/a"), [FactId("b")], 5)
+    assert first.keys == first.pending == ("tenant/a/b",)
+    second = directory.forget(UserScope("tenant/a"), [FactId("a"), FactId("b")], 6)
+    assert second.keys == second.pending == ("tenant/a/a", "tenant/a/c")
+    assert (second.num_dependants, second.num_tokens) == (1, 8)
+    assert directory.stats.forgotten == 3
+
+
 def test_the_same_key_can_be_stored_again_while_the_forgotten_one_is_still_read() -> None:
     directory = directory_of()
     old = store(directory, "a")
