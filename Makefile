@@ -7,7 +7,7 @@
 #   make fmt             format and mend what can be mended
 #   make generate        write again what is generated: gRPC code, references, chart examples
 #   make bench-cpu       measure on this machine and draw docs/benchmarks.md's pictures again
-#   make clean           remove what was made here, the virtual environment and models included
+#   make clean           remove what was made here, .venv included; the packaged model stays cached
 #
 # Options: PYTHON=python3.12 (which Python makes .venv), ARGS='-k name' (more for pytest).
 
@@ -64,5 +64,5 @@ bench-cpu: .venv/ready-test
 	@$(BIN)/python -m benchmarks.run_cpu $(ARGS)
 
 clean:
-	rm -rf .venv .demo .models build dist *.egg-info .import_linter_cache
+	rm -rf .venv .demo build dist *.egg-info .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -29,6 +29,8 @@ GB = 1_000_000_000
 MEMORY_GB = 8
 MODEL_GB = 5.0
 """The packaged model while it is converted: 1.1 GB of parts, 3.4 GB of weights. The demo's only."""
+MODEL_CACHE_DIR = "~/.cache/inferscale/models"
+"""The setting's default; a test compares them, since nothing is installed yet."""
 PACKAGES_GB = 3.5
 TORCH_CPU_GB = 1.5
 TORCH_CUDA_GB = 6.5
@@ -132,14 +134,16 @@ def memory_bytes() -> tuple[int, int]:
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text())
         used = int((group / "memory.current").read_text())
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return total, available
-    return min(total, limit), min(available, limit - used)
+    file_cache = int(stat.get("inactive_file", 0))  # given back when someone asks
+    return min(total, limit), min(available, limit - used + file_cache)
 
 
 def check_disk(target: str, todo: set[str]) -> None:
     needed = 0.0
-    if target == "demo" and not any(ROOT.glob(".models/*/*.safetensors")):
+    if target == "demo" and needs_model():
         needed += MODEL_GB
     if "cpu" in todo:
         needed += PACKAGES_GB
@@ -153,6 +157,24 @@ def check_disk(target: str, todo: set[str]) -> None:
             f"{needed + torch_gb:.0f} GB of free disk are needed, {free:.1f} GB are free at {ROOT}"
             f"{build if torch_gb == TORCH_CUDA_GB else ''}. Free some, or clone to a larger disk."
         )
+
+
+def needs_model() -> bool:
+    """Whether the packaged model is still to be made, on the disk that this folder is on.
+
+    On another disk, or for another model, the demo looks by itself once it is installed.
+    """
+    if os.environ.get("INFERSCALE_ENGINE__MODEL", "packaged") != "packaged":
+        return False
+    cache = os.environ.get("INFERSCALE_ENGINE__MODEL_CACHE_DIR", MODEL_CACHE_DIR)
+    folder = Path(cache).expanduser()
+    if any(folder.glob("*/*.safetensors")):
+        return False
+    return existing(folder).stat().st_dev == ROOT.stat().st_dev
+
+
+def existing(folder: Path) -> Path:
+    return folder if folder.exists() else existing(folder.parent)
 
 
 def finds_cpu_build() -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from inferscale_core.settings import EngineSettings
 from scripts import set_up
 
 GB = set_up.GB
@@ -24,6 +25,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(set_up, "VENV", venv)
     monkeypatch.setattr(set_up, "PYTHON", venv / "bin" / "python")
     monkeypatch.setattr(set_up, "LOG", venv / "set_up.log")
+    monkeypatch.delenv("INFERSCALE_ENGINE__MODEL", raising=False)
+    monkeypatch.setenv("INFERSCALE_ENGINE__MODEL_CACHE_DIR", str(tmp_path / "models"))
     return tmp_path
 
 
@@ -83,9 +86,21 @@ def test_what_is_there_already_needs_no_disk(
     monkeypatch: pytest.MonkeyPatch, elsewhere: Path
 ) -> None:
     free_disk(monkeypatch, 0.5)
-    (elsewhere / ".models" / "qwen").mkdir(parents=True)
-    (elsewhere / ".models" / "qwen" / "model.safetensors").touch()
+    with pytest.raises(set_up.SetUpError, match="5 GB of free disk"):
+        set_up.check_disk("demo", set())
+    (elsewhere / "models" / "qwen").mkdir(parents=True)
+    (elsewhere / "models" / "qwen" / "model.safetensors").touch()
     set_up.check_disk("demo", set())
+
+
+def test_another_model_needs_no_room_for_the_packaged_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    free_disk(monkeypatch, 0.5)
+    monkeypatch.setenv("INFERSCALE_ENGINE__MODEL", "some/model")
+    set_up.check_disk("demo", set())
+
+
+def test_the_model_is_looked_for_where_the_settings_keep_it() -> None:
+    assert EngineSettings().model_cache_dir == set_up.MODEL_CACHE_DIR
 
 
 def test_a_small_machine_is_refused_and_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
