@@ -7,6 +7,7 @@ from typing import Any
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from inferscale_core.vllm_connector.connector import InferScaleConnector
+from inferscale_core.vllm_connector.worker_side import WorkerSide
 
 
 class WorkerExtension:
@@ -20,10 +21,7 @@ class WorkerExtension:
 
         Raises Unsupported, by name, for what we cannot invert or read. Returns a line for the log.
         """
-        connector = get_kv_transfer_group()
-        assert isinstance(connector, InferScaleConnector)
-        assert connector.worker_side is not None
-        return connector.worker_side.start(
+        return _worker_side().start(
             self.model_runner.get_model(),
             self.vllm_config.compilation_config.static_forward_context,
             self.vllm_config.model_config.max_model_len,
@@ -31,10 +29,7 @@ class WorkerExtension:
 
     def inferscale_arena(self) -> dict[str, int]:
         """The pool of this rank: `num_pages`, `page_tokens`, `bytes_per_token`."""
-        connector = get_kv_transfer_group()
-        assert isinstance(connector, InferScaleConnector)
-        assert connector.worker_side is not None
-        config = connector.worker_side.config
+        config = _worker_side().config
         return {
             "num_pages": config.num_pages,
             "page_tokens": config.page_tokens,
@@ -43,7 +38,12 @@ class WorkerExtension:
 
     def inferscale_arena_is_zero(self) -> bool:
         """Whether no row of the arena holds anything: what deletes are tested by."""
-        connector = get_kv_transfer_group()
-        assert isinstance(connector, InferScaleConnector)
-        assert connector.worker_side is not None
-        return not bool(connector.worker_side.arena.rows.any())
+        return not bool(_worker_side().arena.rows.any())
+
+
+def _worker_side() -> WorkerSide:
+    """The side of this rank's connector. Asserts that the engine loaded ours."""
+    connector = get_kv_transfer_group()
+    assert isinstance(connector, InferScaleConnector)
+    assert connector.worker_side is not None
+    return connector.worker_side
