@@ -139,6 +139,7 @@ class Generate:
         arrived = time.perf_counter()
         snapshot = await self._users.at_least(command.user)
         sync_ms = _ms_since(arrived)
+        num_published = self._mirror.num_published(snapshot.scope)
         chat = await asyncio.to_thread(
             self._planner.plan,
             snapshot,
@@ -147,11 +148,12 @@ class Generate:
             inject=command.inject,
             context_tokens=self._engine.max_model_len,
         )
+        salt = self._salt(command, snapshot, num_published)
         times = chat.times
         timings = Timings(sync_ms, times.embed_ms, times.retrieve_ms, times.plan_ms)
         yield _retrieved(snapshot, chat)
         async with contextlib.aclosing(
-            self._answer(command, snapshot, chat, timings, arrived)
+            self._answer(command, chat, salt, timings, arrived)
         ) as answer:
             async for event in answer:
                 yield event
@@ -159,12 +161,12 @@ class Generate:
     async def _answer(
         self,
         command: GenerateCommand,
-        snapshot: UserSnapshot,
         chat: ChatPlan,
+        salt: str,
         timings: Timings,
         arrived: float,
     ) -> AsyncGenerator[ChatEvent, None]:
-        request = self._request(command, snapshot, chat.plan)
+        request = self._request(command, chat.plan, salt)
         served: Served | None = None
         sent_ns = time.time_ns()
         with self._reports.follow(request.params.handle) as report:
@@ -183,9 +185,7 @@ class Generate:
         timings = replace(served.timings, total_ms=_ms_since(arrived))
         yield Done(output.finish_reason or "abort", served.tokens, output.num_tokens, timings)
 
-    def _request(
-        self, command: GenerateCommand, snapshot: UserSnapshot, plan: Plan
-    ) -> EngineRequest:
+    def _request(self, command: GenerateCommand, plan: Plan, salt: str) -> EngineRequest:
         room = self._engine.max_model_len - len(plan.token_ids)
         sampling = replace(
             command.sampling,
@@ -195,7 +195,7 @@ class Generate:
         return EngineRequest(
             token_ids=plan.token_ids,
             params=RequestParams(handle=uuid.uuid4().hex, spans=plan.spans),
-            cache_salt=self._salt(command, snapshot),
+            cache_salt=salt,
             sampling=sampling,
         )
 
@@ -204,14 +204,16 @@ class Generate:
         self._chunk_metrics.hit(tokens.facts[Serving.INJECTED])
         self._chunk_metrics.miss(tokens.facts[Serving.PREFILLED])
 
-    def _salt(self, command: GenerateCommand, snapshot: UserSnapshot) -> str:
-        if command.timed:
+    def _salt(self, command: GenerateCommand, snapshot: UserSnapshot, num_published: int) -> str:
+        """num_published: before the plan was made. The salt stands for the chunks that the plan
+        saw; when one was stored meanwhile nobody can tell, so the request shares with none."""
+        if command.timed or num_published != self._mirror.num_published(snapshot.scope):
             return self._salts.once()
         return self._salts.shared(
             snapshot.scope,
             mode="injected" if command.inject else "text",
             kv_epoch=snapshot.kv_epoch,
-            num_published=self._mirror.num_published(snapshot.scope),
+            num_published=num_published,
         )
 
 

@@ -138,6 +138,23 @@ async def test_who_may_share_cached_blocks_is_decided_by_the_salt(worker: FakeWo
     assert len(set(salts)) == len(salts)
 
 
+async def test_a_chat_whose_fact_was_stored_after_its_plan_shares_no_blocks(
+    worker: FakeWorker,
+) -> None:
+    """It prefills what later requests inject, and they must not be served from its blocks."""
+    fill(worker)
+    events = worker.parts.generate(command(worker))
+    assert isinstance(await anext(events), Retrieved)
+    await encode(worker)
+    async for _ in events:
+        pass
+    planned_before = worker.engine.requests[-1]
+    await chat(worker)
+    planned_after = worker.engine.requests[-1]
+    assert len(planned_before.params.spans) < len(planned_after.params.spans)
+    assert planned_before.cache_salt != planned_after.cache_salt
+
+
 async def test_the_prompt_says_the_notes_and_the_question(worker: FakeWorker) -> None:
     fill(worker)
     await chat(worker, k=1)
