@@ -20,7 +20,7 @@ from inferscale_core.telemetry.tracing import span
 
 settings = TelemetrySettings(otlp_endpoint=sys.argv[1] if len(sys.argv) > 1 else None)
 start_telemetry(settings, service="control", instance="c-0")
-with span(names.CHAT):
+with span(names.RETRIEVE):
     metrics.chat_step(names.INJECT, 0.003)
     get_logger("services.control").info("started", port=7700)
 """
@@ -75,7 +75,7 @@ def test_spans_and_metrics_reach_the_endpoint_before_the_process_ends() -> None:
         _run(f"http://127.0.0.1:{port}")
     finally:
         server.stop(0).wait()
-    assert collector.spans == ["chat"]
+    assert collector.spans == ["retrieve"]
     assert collector.services == {"control"}
     assert "inferscale.chat.stage.duration" in metrics_collector.names
 

@@ -29,9 +29,9 @@ def telemetry() -> Iterator[Capture]:
 
 
 def test_a_span_keeps_its_attributes_and_its_parent(telemetry: Capture) -> None:
-    with span(names.CHAT, {names.FACT_COUNT: 3}), span(names.PLAN) as current:
+    with span(names.RETRIEVE, {names.FACT_COUNT: 3}), span(names.PLAN) as current:
         current.set_attribute(names.TOKEN_COUNT, 17)
-    (plan,), (chat,) = telemetry.spans(names.PLAN), telemetry.spans(names.CHAT)
+    (plan,), (chat,) = telemetry.spans(names.PLAN), telemetry.spans(names.RETRIEVE)
     assert plan.parent == chat.context
     assert (chat.attributes, plan.attributes) == (
         {names.FACT_COUNT: 3},
@@ -68,7 +68,7 @@ def test_a_broken_tracer_never_reaches_the_caller(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tracing, "_tracer", Broken())
     monkeypatch.setattr(tracing, "_propagator", Broken())
     done = []
-    with span(names.CHAT, {names.FACT_COUNT: 3}):
+    with span(names.RETRIEVE, {names.FACT_COUNT: 3}):
         annotate({names.TOKEN_COUNT: 1})
         record_steps({names.QUEUE: 1.0}, time.time_ns())
         assert trace_headers() == {}
@@ -105,7 +105,7 @@ def test_a_job_without_a_known_cause_has_no_link(traceparent: str | None) -> Non
 
 def test_steps_measured_elsewhere_stand_one_behind_the_other(telemetry: Capture) -> None:
     start_ns = 1_700_000_000_000_000_000
-    with span(names.CHAT) as chat:
+    with span(names.RETRIEVE) as chat:
         record_steps({names.QUEUE: 2.0, names.INJECT: 0.5, names.PREFILL: -1.0}, start_ns)
     times = {
         found.name: (found.start_time - start_ns, found.end_time - start_ns)
