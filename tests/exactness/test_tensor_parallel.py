@@ -1,0 +1,84 @@
+"""Two ranks, each with its own KV heads and its own arena, execute what one directory decides."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inferscale_core.ids import ChunkKey
+from inferscale_core.vllm_connector.events import EventKind
+from tests.engine_kit import BLOCK, TinyEngine, logprob_differences, random_tokens
+from tests.tiny_models import LLAMA, TinyModel
+
+pytestmark = pytest.mark.engine
+
+MODELS = {
+    "two heads, one per rank": LLAMA,
+    "one head, on both ranks": TinyModel("llama-one-head", "llama", {"num_key_value_heads": 1}),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=lambda name: name.partition(",")[0])
+def two_ranks(request: pytest.FixtureRequest, model_folder: Path) -> Iterator[TinyEngine]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
+        engine = TinyEngine(
+            MODELS[request.param].save(model_folder),
+            "float32",
+            tensor_parallel_size=2,
+            distributed_executor_backend="mp",
+            max_model_len=1024,
+            max_num_batched_tokens=1024,
+        )
+        yield engine
+        engine.close()
+
+
+def test_each_rank_has_its_own_heads_in_its_own_arena(two_ranks: TinyEngine) -> None:
+    assert len(two_ranks.started) == 2
+    assert two_ranks.started[0] == two_ranks.started[1]
+    arenas = two_ranks.llm.collective_rpc("inferscale_arena")
+    assert arenas[0] == arenas[1]
+    per_token = two_ranks.side._config.bytes_per_token
+    assert per_token == 3 * 2 * 1 * 32 * 4, "3 layers, K and V, one head a rank, float32"
+
+
+def test_injection_equals_prefill_on_two_ranks(two_ranks: TinyEngine) -> None:
+    rng = random.Random(1)
+    parts = [random_tokens(rng, length) for length in (1, BLOCK - 1, BLOCK, BLOCK + 1, 71)]
+    chunks = two_ranks.encode_jointly(parts)
+    prompt = [token for part in parts for token in part] + random_tokens(rng, 12)
+    expected = two_ranks.ask(prompt)
+    answers = two_ranks.ask_all([(prompt, two_ranks.injected(chunks)) for _ in range(2)])
+    for answer in answers:
+        assert answer.cached == sum(map(len, parts))
+        assert answer.token_ids == expected.token_ids
+        assert max(logprob_differences(expected, answer)) <= 1e-3
+
+
+def test_chunks_encoded_alone_differ_or_this_shows_nothing(two_ranks: TinyEngine) -> None:
+    rng = random.Random(2)
+    parts = [random_tokens(rng, 40) for _ in range(3)]
+    alone = [(ChunkKey(f"tenant/alone/{index}"), part) for index, part in enumerate(parts)]
+    for key, part in alone:
+        two_ranks.encode([], key, part)
+    prompt = [token for part in parts for token in part] + random_tokens(rng, 5)
+    differences = logprob_differences(
+        two_ranks.ask(prompt), two_ranks.ask(prompt, two_ranks.injected(alone))
+    )
+    assert max(differences) > 0.01
+
+
+def test_forgetting_zeroes_both_ranks(two_ranks: TinyEngine) -> None:
+    directory = two_ranks.side.directory
+    entries = list(directory._entries.values())
+    for scope in {entry.key.rpartition("/")[0] for entry in entries}:
+        facts = [e.fact.fact_id for e in entries if e.key.startswith(scope + "/")]
+        two_ranks.forget(facts, scope=scope, version=1)
+    assert two_ranks.events(EventKind.FORGOTTEN)
+    assert directory.num_resident == 0
+    assert two_ranks.llm.collective_rpc("inferscale_arena_is_zero") == [True, True]
+    two_ranks.assert_idle()
