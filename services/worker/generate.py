@@ -139,16 +139,7 @@ class Generate:
         arrived = time.perf_counter()
         snapshot = await self._users.at_least(command.user)
         sync_ms = _ms_since(arrived)
-        num_published = self._mirror.num_published(snapshot.scope)
-        chat = await asyncio.to_thread(
-            self._planner.plan,
-            snapshot,
-            command.messages,
-            command.k,
-            inject=command.inject,
-            context_tokens=self._engine.max_model_len,
-        )
-        salt = self._salt(command, snapshot, num_published)
+        snapshot, chat, salt = await self._plan(command, snapshot)
         times = chat.times
         timings = Timings(sync_ms, times.embed_ms, times.retrieve_ms, times.plan_ms)
         yield _retrieved(snapshot, chat)
@@ -157,6 +148,29 @@ class Generate:
         ) as answer:
             async for event in answer:
                 yield event
+
+    async def _plan(
+        self, command: GenerateCommand, snapshot: UserSnapshot
+    ) -> tuple[UserSnapshot, ChatPlan, str]:
+        """The plan and the salt that goes with it, and the snapshot that both are of.
+
+        When a delete or an update reached this worker while it planned, it plans again: what was
+        forgotten here is then not asked for any more.
+        """
+        while True:
+            num_published = self._mirror.num_published(snapshot.scope)
+            chat = await asyncio.to_thread(
+                self._planner.plan,
+                snapshot,
+                command.messages,
+                command.k,
+                inject=command.inject,
+                context_tokens=self._engine.max_model_len,
+            )
+            newest = self._users.peek(snapshot.scope)
+            if newest is None or newest.kv_epoch <= snapshot.kv_epoch:
+                return snapshot, chat, self._salt(command, snapshot, num_published)
+            snapshot = newest
 
     async def _answer(
         self,

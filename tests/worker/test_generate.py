@@ -15,6 +15,7 @@ from inferscale_core.prompt import ChatMessage
 from inferscale_core.vllm_connector.events import EventKind
 from services.worker.engine.protocol import EngineRequest, SamplingOptions
 from services.worker.generate import ChatEvent, Delta, Done, GenerateCommand, Retrieved, Served
+from services.worker.planner import ChatPlan
 from services.worker.served import Serving
 from tests.worker.conftest import TOKENIZER, FakeWorker, MakeWorker
 from tests.worker.test_encode import TEXTS, encode, fill
@@ -236,6 +237,32 @@ async def test_a_chat_sees_the_version_it_asks_for(worker: FakeWorker) -> None:
     worker.control.remove("f0")
     retrieved = (await chat(worker, k=20))[0]
     assert isinstance(retrieved, Retrieved)
+    assert FactId("f0") not in {fact.fact.fact_id for fact in retrieved.facts}
+    assert retrieved.memory_version == worker.control.user().version
+
+
+async def test_a_fact_removed_while_a_chat_is_planned_is_not_asked_for(
+    worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(worker)
+    await encode(worker)
+    loop, planner = asyncio.get_running_loop(), worker.parts.generate._planner
+    plan, num_plans = planner.plan, 0
+
+    def plan_while_it_is_removed(*args: Any, **fields: Any) -> ChatPlan:
+        nonlocal num_plans
+        num_plans += 1
+        planned = plan(*args, **fields)
+        if num_plans == 1:
+            worker.control.remove("f0")
+            synced = worker.parts.users.at_least(worker.control.at())
+            asyncio.run_coroutine_threadsafe(synced, loop).result(5)
+        return planned
+
+    monkeypatch.setattr(planner, "plan", plan_while_it_is_removed)
+    retrieved = (await chat(worker, k=20))[0]
+    assert isinstance(retrieved, Retrieved)
+    assert num_plans == 2
     assert FactId("f0") not in {fact.fact.fact_id for fact in retrieved.facts}
     assert retrieved.memory_version == worker.control.user().version
 
