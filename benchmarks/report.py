@@ -177,7 +177,8 @@ def _source(rows: Sequence[Row]) -> str:
     hardware = row["hardware"]
     gpu = f"{hardware['gpu']}, driver {hardware['driver']}, " if "gpu" in hardware else ""
     machine = f"{gpu}{hardware['cores']} cores of {hardware['cpu']}, {hardware['memory_gb']} GB"
-    return f"\n`{row['command']}`, {row['date']}, {machine}; {versions}.\n"
+    commands = ", ".join(f"`{command}`" for command in dict.fromkeys(r["command"] for r in rows))
+    return f"\n{commands}, {row['date']}, {machine}; {versions}.\n"
 
 
 def main() -> int:
