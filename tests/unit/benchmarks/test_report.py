@@ -79,3 +79,11 @@ def test_the_plot_draws_one_line_per_mode_and_slower_is_higher() -> None:
     assert injected[0][0] < injected[1][0]
     assert text[1][1] < text[0][1] < injected[1][1] < injected[0][1]
     assert "24.0 at 50" in (svg.findtext("{http://www.w3.org/2000/svg}desc") or "")
+
+
+def test_the_measured_rows_keep_what_the_first_page_shows() -> None:
+    row_by_k = {row["k"]: row for row in read_rows(benchmark="chat_ttft")}
+    few, many = row_by_k[5], row_by_k[50]
+    assert all(row["facts_injected"] == k for k, row in row_by_k.items())
+    assert many["ttft_text_s"] >= 6 * many["ttft_injected_s"]
+    assert many["ttft_injected_s"] <= 1.3 * few["ttft_injected_s"]
