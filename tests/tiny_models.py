@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,23 @@ _COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class TinyModel:
-    """config: what differs from the common shape. drop: common fields this config has not."""
+    """config: what differs from the common shape. drop: common fields this config has not.
+    module: vLLM's file for it, where not every version has one; without it vLLM falls back to
+    Transformers' code, which we refuse."""
 
     name: str
     model_type: str
     config: dict[str, Any] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
+    module: str | None = None
+
+    @property
+    def is_native(self) -> bool:
+        spec = find_spec("vllm")
+        assert spec is not None
+        assert spec.origin is not None
+        models = Path(spec.origin).parent / "model_executor" / "models"
+        return self.module is None or (models / f"{self.module}.py").exists()
 
     def save(self, folder: Path) -> Path:
         """Write config and weights, once; returns the model's folder."""
@@ -127,6 +139,38 @@ MODELS = {
                     "partial_rotary_factor": 0.5,
                 },
             },
+        ),
+        TinyModel(
+            "phi-partial-50",
+            "phi",
+            {
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 10000.0,
+                    "partial_rotary_factor": 0.5,
+                },
+                "num_key_value_heads": 4,
+                "intermediate_size": 512,
+                "layer_norm_eps": 1e-5,
+            },
+            drop=("rms_norm_eps", "head_dim"),
+            module="phi",
+        ),
+        TinyModel(
+            "gpt-neox-partial-25",
+            "gpt_neox",
+            {
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 10000.0,
+                    "partial_rotary_factor": 0.25,
+                },
+                "rotary_pct": 0.25,
+                "hidden_size": 256,
+                "layer_norm_eps": 1e-5,
+            },
+            drop=("rms_norm_eps", "head_dim", "num_key_value_heads"),
+            module="gpt_neox",
         ),
         TinyModel(
             "gptj-interleaved",

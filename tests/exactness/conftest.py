@@ -18,7 +18,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(
     scope="module",
-    params=[(name, dtype) for name in MODELS for dtype in DTYPES],
+    params=[(m.name, dtype) for m in MODELS.values() if m.is_native for dtype in DTYPES],
     ids=lambda param: f"{param[0]}-{param[1]}",
 )
 def engine(request: pytest.FixtureRequest, model_folder: Path) -> Iterator[TinyEngine]:

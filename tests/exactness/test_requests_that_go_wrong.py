@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+import torch
 
 from inferscale_core.ids import ChunkKey
 from inferscale_core.memory.facts import FactRef
@@ -285,3 +286,41 @@ def test_a_chunk_forgotten_while_it_is_read_is_zeroed_afterwards_on_an_idle_engi
         llama.engine.step()
     assert not llama.worker_side.arena.rows[slots].any()
     assert llama.events(EventKind.ZEROED)[-1]["key"] == key
+
+
+def rows_of(engine: TinyEngine, key: ChunkKey) -> Any:
+    return engine.worker_side.arena.rows[engine.side.directory.get(key).slots].clone()
+
+
+@pytest.mark.parametrize("how", ["deleted", "updated"])
+def test_what_is_encoded_again_is_bitwise_what_a_fresh_user_has(
+    llama: TinyEngine, how: str
+) -> None:
+    """B saw A, C saw B. With A gone both are encoded anew, and hold not a bit of it."""
+    rng = random.Random(12)
+    a, b, c, new_a = (random_tokens(rng, 28) for _ in range(4))
+    user, fresh = f"tenant/again-{how}", f"tenant/fresh-{how}"
+
+    def store(scope: str, name: str, tokens: list[int], *sees: tuple[ChunkKey, list[int]]) -> Any:
+        key = ChunkKey(f"{scope}/{name}")
+        llama.encode(list(sees), key, tokens, fact_id=name[0], version=9)
+        return key, tokens
+
+    old_a = store(user, "a-1", a)
+    old_b = store(user, "b-saw-a", b, old_a)
+    old_c = store(user, "c-saw-b", c, old_b)
+    before = [rows_of(llama, key) for key, _ in (old_b, old_c)]
+    llama.forget(["a"], scope=user, version=9)
+    for key, _ in (old_a, old_b, old_c):
+        assert llama.side.directory.get(key) is None
+
+    again, never = [], []
+    for scope, stored in ((user, again), (fresh, never)):
+        new_b = store(scope, "b", b)
+        new_c = store(scope, "c", c, new_b)
+        stored += [new_b, new_c]
+        if how == "updated":
+            stored.append(store(scope, "a-2", new_a, new_b, new_c))
+    for (key, _), (other, _), old in zip(again, never, [*before, None], strict=False):
+        assert torch.equal(rows_of(llama, key), rows_of(llama, other))
+        assert old is None or not torch.equal(rows_of(llama, key), old), "A must have shown"
