@@ -70,7 +70,11 @@ class TinyEngine:
             **settings,
         )
         self._numbers = itertools.count(1)
-        self.started = self.llm.collective_rpc("inferscale_start")
+        try:
+            self.started = self.llm.collective_rpc("inferscale_start")
+        except Exception:
+            self.close()  # A refused engine must not stand in the way of the next one.
+            raise
         self.steps: list[Any] = []
         self._record_steps()
 

@@ -35,8 +35,7 @@ _COMMON: dict[str, Any] = {
 @dataclass(frozen=True)
 class TinyModel:
     """config: what differs from the common shape. drop: common fields this config has not.
-    module: vLLM's file for it, where not every version has one; without it vLLM falls back to
-    Transformers' code, which we refuse."""
+    module: vLLM's file for it, where not every version has one."""
 
     name: str
     model_type: str

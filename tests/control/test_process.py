@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,11 +12,10 @@ import pytest
 from inferscale_core.client import AsyncInferScale, AsyncOperator
 from inferscale_core.errors import Unavailable
 from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2
+from tests.control.control_process import PACKAGED_DIMENSION, environment, port_in
 from tests.control.fake_worker import FakeWorker, endless
 from tests.control.harness import INTERNAL_TOKEN, NO_RETRY, OPERATOR_TOKEN
 from tests.fixtures_postgres import Database
-
-PACKAGED_DIMENSION = 384
 
 
 class Process:
@@ -38,8 +35,8 @@ class Process:
         async with asyncio.timeout(60):
             while line := (await self._process.stderr.readline()).decode():
                 self.log += line
-                if found := re.search(r"rpc\.listening .*port=(\d+)", line):
-                    return f"127.0.0.1:{found[1]}"
+                if port := port_in(line):
+                    return f"127.0.0.1:{port}"
         raise AssertionError(f"control ended at once:\n{self.log}")
 
     def terminate(self) -> None:
@@ -65,22 +62,13 @@ Start = Callable[..., Awaitable[Process]]
 @pytest.fixture
 async def start(database_factory: Callable[..., Database]) -> AsyncIterator[Start]:
     started: list[Process] = []
-    url = database_factory(PACKAGED_DIMENSION).app_url.render_as_string(False)
+    database = database_factory(PACKAGED_DIMENSION)
 
     async def start(**changes: str) -> Process:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "services.control"),
-            env={
-                **os.environ,
-                "INFERSCALE_DATABASE__URL": url,
-                "INFERSCALE_CONTROL__LISTEN": "127.0.0.1:0",
-                "INFERSCALE_CONTROL__INTERNAL_TOKEN": INTERNAL_TOKEN,
-                "INFERSCALE_CONTROL__OPERATOR_TOKEN": OPERATOR_TOKEN,
-                "INFERSCALE_CONTROL__GRACE_S": "2",
-                "INFERSCALE_EMBEDDER__DEVICE": "cpu",
-                **changes,
-            },
+            env=environment(database, **changes),
             stderr=asyncio.subprocess.PIPE,
         )
         started.append(Process(process))

@@ -1,12 +1,13 @@
 """From AddMemory to the first token and on to the receipt of a delete, with nothing in place of a
-real part: Postgres, control, the packaged embedder, a worker process, vLLM and our connector.
+real part: Postgres, a control process, the packaged embedder, a worker process, vLLM and our
+connector, which export their traces over OTLP.
 
 One worker serves the module; each test has a user of its own. The last test restarts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack
 
 import pytest
@@ -14,6 +15,7 @@ import pytest_asyncio
 
 from inferscale_core.client import (
     AsyncInferScale,
+    AsyncOperator,
     ChatAnswer,
     EncodeState,
     NewMemory,
@@ -21,11 +23,13 @@ from inferscale_core.client import (
     Serving,
     ServingMode,
 )
-from inferscale_core.embedding import load_embedder
-from inferscale_core.settings import EmbedderSettings
-from tests.control.harness import Control, Tenant, eventually, settings_for
+from inferscale_core.telemetry import names
+from tests.control.control_process import PACKAGED_DIMENSION, ControlProcess, environment
+from tests.control.harness import NO_RETRY, OPERATOR_TOKEN, eventually
 from tests.control.worker_process import MODEL, WorkerProcess, save_model
 from tests.fixtures_postgres import Database
+from tests.otlp_collector import Collector, Exported, collecting
+from tests.telemetry_capture import captured
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
@@ -40,16 +44,44 @@ FACTS = [
 ]
 QUESTION = "Where is the spare key?"
 SHORT = Sampling(temperature=0, max_tokens=4)
+MAX_USERS_CACHED = 2
+
+Step = tuple[str, str]
+"""Service and name of a span."""
+CLIENT = ("client", "inferscale.v1.ChatService/Chat")
+CHAT = ("inferscale-control", "inferscale.v1.ChatService/Chat")
+GENERATE = ("inferscale-worker", "inferscale.v1.WorkerService/Generate")
+SYNC = ("inferscale-worker", names.SYNC)
+LIST_CHANGES = ("inferscale-control", "inferscale.v1.SyncService/ListChanges")
+STEPS = (names.EMBED, names.RETRIEVE, names.PLAN, names.QUEUE, names.INJECT, names.PREFILL)
+PARENT_IN_A_CHAT = {
+    CHAT: CLIENT,
+    GENERATE: CHAT,
+    SYNC: GENERATE,
+    LIST_CHANGES: SYNC,
+    **{("inferscale-worker", step): GENERATE for step in STEPS},
+}
+ADD = ("inferscale-control", names.ADD_MEMORY)
+ENCODE = ("inferscale-control", names.ENCODE)
+WAVE = ("inferscale-worker", names.ENCODE_WAVE)
+
+
+def step_of(span: Exported) -> Step:
+    return span.service, span.name
 
 
 class Whole:
-    def __init__(self, tenant: Tenant, worker: WorkerProcess) -> None:
-        self.tenant = tenant
+    def __init__(
+        self,
+        client: AsyncInferScale,
+        control: ControlProcess,
+        worker: WorkerProcess,
+        collector: Collector,
+    ) -> None:
+        self.client = client
+        self.control = control
         self.worker = worker
-
-    @property
-    def client(self) -> AsyncInferScale:
-        return self.tenant.client
+        self.collector = collector
 
     async def fill(self, user_id: str) -> dict[str, str]:
         """Ids by text, once every fact is encoded."""
@@ -68,25 +100,60 @@ class Whole:
     async def ask(self, user_id: str, mode: ServingMode = ServingMode.INJECTED) -> ChatAnswer:
         return await self.client.chat(user_id, QUESTION, sampling=SHORT, mode=mode).answer()
 
+    async def exported(self, trace_id: str, wanted: Collection[Step]) -> list[Exported]:
+        """The trace's spans, once those that are wanted have come."""
+
+        async def have_come() -> list[Exported] | None:
+            spans = [span for span in self.collector.spans if span.trace_id == trace_id]
+            return spans if {step_of(span) for span in spans}.issuperset(wanted) else None
+
+        return await eventually(have_come)
+
+    async def job_caused_by(self, cause: Exported) -> Exported:
+        """The attempt that encoded; those before it found no worker yet."""
+
+        async def has_come() -> Exported | None:
+            link = (cause.trace_id, cause.span_id)
+            encoded = {span.trace_id for span in self.collector.spans if step_of(span) == WAVE}
+            jobs = [span for span in self.collector.spans if link in span.links]
+            return next((job for job in jobs if job.trace_id in encoded), None)
+
+        return await eventually(has_come)
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def whole(
-    database_factory: object, tmp_path_factory: pytest.TempPathFactory
+    database_factory: Callable[..., Database], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Whole]:
     folder = tmp_path_factory.mktemp("whole")
-    embedder = load_embedder(EmbedderSettings(device="cpu"))
-    database: Database = database_factory(embedder.identity.dimension)  # type: ignore[operator]
-    settings = settings_for(database, delete_wait_s=5.0)
-    settings = settings.model_copy(update={"embedder": EmbedderSettings(device="cpu")})
+    database = database_factory(PACKAGED_DIMENSION)
     async with AsyncExitStack() as stack:
-        control = Control(settings, embedder)
-        await control.start()
-        stack.push_async_callback(control.stop)
-        tenant = await control.tenant(models=[MODEL])
-        worker = WorkerProcess(control.address, save_model(folder), folder / "worker.log")
+        collector = stack.enter_context(collecting())
+        exporting = {
+            "INFERSCALE_TELEMETRY__OTLP_ENDPOINT": collector.endpoint,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+        }
+        control = ControlProcess(
+            folder / "control.log",
+            environment(database, INFERSCALE_CONTROL__DELETE_WAIT_S="5", **exporting),
+        )
+        stack.push_async_callback(control.kill)
+        address = await control.start()
+        operator = await stack.enter_async_context(AsyncOperator(address, OPERATOR_TOKEN))
+        created = await operator.create_tenant("acme", [MODEL])
+        client = AsyncInferScale(address, created.api_key, NO_RETRY)
+        await stack.enter_async_context(client)
+        worker = WorkerProcess(
+            address,
+            save_model(folder),
+            folder / "worker.log",
+            INFERSCALE_WORKER__MAX_USERS_CACHED=str(MAX_USERS_CACHED),
+            **exporting,
+        )
         await worker.start()
         stack.push_async_callback(worker.kill)
-        yield Whole(tenant, worker)
+        yield Whole(client, control, worker, collector)
 
 
 async def test_facts_that_were_added_are_injected(whole: Whole) -> None:
@@ -138,6 +205,49 @@ async def test_a_fact_too_long_for_the_model_alone_fails_with_the_reason_and_is_
     answer = await whole.ask("lengthy")
     assert answer.served is not None
     assert [f.serving for f in answer.served.facts] == [Serving.PREFILLED]
+
+
+async def test_one_trace_runs_from_the_clients_chat_to_the_first_token(whole: Whole) -> None:
+    """Other users push the facts out of the worker's cache of users, so that it has to sync."""
+    with captured() as capture:
+        await whole.client.add_memory("traced", SECRET)
+        (adding,) = capture.spans("inferscale.v1.MemoryService/AddMemory")
+    await whole.encoded("traced")
+    for n in range(MAX_USERS_CACHED):
+        await whole.ask(f"passing-{n}")
+    with captured() as capture:
+        answer = await whole.client.chat("traced", QUESTION, k=1, sampling=SHORT).answer()
+        (chatting,) = await capture.all_spans(CLIENT[1], 1)
+    assert answer.served is not None
+    assert [fact.serving for fact in answer.served.facts] == [Serving.INJECTED]
+
+    spans = await whole.exported(_hex(chatting.context.trace_id, 32), PARENT_IN_A_CHAT)
+    step_by_id = {span.span_id: step_of(span) for span in spans}
+    step_by_id[_hex(chatting.context.span_id, 16)] = CLIENT
+    parents = [(step_of(span), step_by_id[span.parent_id]) for span in spans]
+    assert sorted(parents) == sorted(PARENT_IN_A_CHAT.items())
+    for span in spans:
+        assert chatting.start_time <= span.start_ns <= span.end_ns <= chatting.end_time, span
+
+    added = await whole.exported(_hex(adding.context.trace_id, 32), [ADD])
+    [cause] = [span for span in added if step_of(span) == ADD]
+    job = await whole.job_caused_by(cause)
+    assert (step_of(job), job.parent_id) == (ENCODE, "")
+
+
+async def test_no_text_is_exported_or_logged(whole: Whole) -> None:
+    await whole.fill("quiet")
+    await whole.ask("quiet")
+
+    async def have_come() -> bool:
+        exported = whole.collector.everything()
+        return '"quiet"' in exported and names.CHAT_FACTS in exported
+
+    await eventually(have_come)
+    logs = whole.control.log.read_text() + whole.worker.log.read_text()
+    for text in (QUESTION, *FACTS):
+        assert text not in whole.collector.everything()
+        assert text not in logs
 
 
 async def test_after_an_update_no_chat_holds_the_old_text(whole: Whole) -> None:
@@ -192,3 +302,7 @@ async def _never_answers(whole: Whole, user_id: str, times: int) -> None:
         assert answer.served is not None
         assert len(answer.served.facts) == len(FACTS) - 1
         assert SECRET not in {fact.text for fact in answer.served.facts}
+
+
+def _hex(number: int, digits: int) -> str:
+    return format(number, f"0{digits}x")

@@ -24,7 +24,7 @@ def save_model(folder: Path) -> Path:
 class WorkerProcess:
     """Started again it keeps its name and its port, and holds nothing."""
 
-    def __init__(self, control_address: str, model: Path, log: Path) -> None:
+    def __init__(self, control_address: str, model: Path, log: Path, **changes: str) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -44,6 +44,7 @@ class WorkerProcess:
             "INFERSCALE_ENGINE__ARENA_BYTES": str(32 << 20),
             "INFERSCALE_ENGINE__ENFORCE_EAGER": "true",
             "INFERSCALE_EMBEDDER__DEVICE": "cpu",
+            **changes,
         }
         self._process: asyncio.subprocess.Process | None = None
 

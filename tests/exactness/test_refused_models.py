@@ -8,7 +8,7 @@ import pytest
 
 from inferscale_core.errors import Unsupported
 from tests.engine_kit import TinyEngine
-from tests.tiny_models import MODELS, VOCAB, TinyModel
+from tests.tiny_models import VOCAB, TinyModel
 
 pytestmark = pytest.mark.engine
 
@@ -25,17 +25,4 @@ def test_learned_positions_are_refused_by_the_attention_class(model_folder: Path
     with pytest.raises(Unsupported, match="attention class GPT2Attention"):
         TinyEngine(
             GPT2.save(model_folder), "float32", max_model_len=512, max_num_batched_tokens=512
-        )
-
-
-@pytest.mark.parametrize("name", [m.name for m in MODELS.values() if not m.is_native])
-def test_models_that_vllm_runs_with_transformers_code_are_refused(
-    model_folder: Path, name: str
-) -> None:
-    with pytest.raises(Unsupported, match="attention"):
-        TinyEngine(
-            MODELS[name].save(model_folder),
-            "float32",
-            max_model_len=512,
-            max_num_batched_tokens=512,
         )
