@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from inferscale_core.ids import ChunkKey
 from inferscale_core.memory.facts import FactRef
@@ -25,9 +26,11 @@ class PlannedFact:
     key: ChunkKey | None
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """`num_tokens` prompt tokens whose KV the chunk `key` holds."""
+class Span(NamedTuple):
+    """`num_tokens` prompt tokens whose KV the chunk `key` holds.
+
+    A tuple, since the engine's scheduler makes one for every fact of every request.
+    """
 
     key: ChunkKey
     num_tokens: int

@@ -111,16 +111,17 @@ def token_copy(
     return Copy(
         handle=handle,
         arena_slots=arena_slots[wanted],
-        cache_slots=np.stack([slots_of(tokens, ids, block_size) for ids in block_ids]),
+        cache_slots=np.stack([slots_of(positions, ids, block_size) for ids in block_ids]),
         origins=origins[wanted],
         positions=tokens,
     )
 
 
-def slots_of(
-    tokens: NDArray[np.int64], block_ids: Sequence[int], block_size: int
-) -> NDArray[np.int64]:
-    """tokens: positions in a sequence whose block table is `block_ids`. PAD_SLOT in null blocks."""
-    table = np.fromiter(block_ids, np.int64, len(block_ids))
-    blocks = table[tokens // block_size]
-    return np.where(blocks == NULL_BLOCK, PAD_SLOT, blocks * block_size + tokens % block_size)
+def slots_of(positions: range, block_ids: Sequence[int], block_size: int) -> NDArray[np.int64]:
+    """positions: in a sequence whose block table is `block_ids`. PAD_SLOT in null blocks."""
+    first = positions.start // block_size
+    table = np.array(block_ids[first : -(-positions.stop // block_size)], dtype=np.int64)
+    slots = (table * block_size)[:, None] + np.arange(block_size)
+    slots[table == NULL_BLOCK] = PAD_SLOT
+    offset = positions.start - first * block_size
+    return slots.reshape(-1)[offset : offset + len(positions)]

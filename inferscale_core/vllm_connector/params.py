@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
@@ -104,24 +105,30 @@ def params_from_wire(wire: Mapping[str, Any] | None) -> RequestParams | None:
 
 
 def _spans(value: Any) -> tuple[Span, ...]:
+    """Whole lists at a time: this runs in the scheduler, once for each request."""
     if not isinstance(value, str):
         raise MalformedParams("spans: not a string")
-    lines = value.split("\n") if value else []
-    if len(lines) > MAX_SPANS:
+    if not value:
+        return ()
+    words = value.replace("\n", " ").split(" ")
+    keys, counts = words[::2], words[1::2]
+    if len(keys) > MAX_SPANS:
         raise MalformedParams(f"spans: more than {MAX_SPANS}")
-    return tuple(map(_span, lines))
-
-
-def _span(line: str) -> Span:
-    key, _, count = line.rpartition(" ")
-    if (
-        not key
-        or not (count.isascii() and count.isdecimal())
-        or count.startswith("0")
-        or len(count) > 9
-    ):
+    if len(keys) != len(counts) or "" in keys or not _are_counts(counts):
         raise MalformedParams("spans: a line is not a key and a positive token count")
-    return Span(ChunkKey(key), int(count))
+    return tuple(starmap(Span, zip(map(ChunkKey, keys), map(int, counts), strict=True)))
+
+
+def _are_counts(words: Sequence[str]) -> bool:
+    """Whether each is a positive number of at most nine ASCII digits."""
+    digits = "".join(words)
+    return (
+        digits.isascii()
+        and digits.isdecimal()
+        and all(words)
+        and max(map(len, words)) <= 9
+        and not any(word[0] == "0" for word in words)
+    )
 
 
 def _capture(value: Any) -> Capture | None:
