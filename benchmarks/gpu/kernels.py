@@ -19,7 +19,8 @@ from inferscale_core.kernels.capture.launch import capture
 from inferscale_core.kernels.compose import launch
 from inferscale_core.kernels.paged import PagedGroup, Strides, group_layers
 from inferscale_core.kv.rope import RotaryTable
-from inferscale_core.kv.storage import Arena, LayerShape
+from inferscale_core.kv.rows import LayerShape, row_layout
+from inferscale_core.kv.storage import Arena
 
 LAYERS, SHAPE, BLOCK = 32, LayerShape(8, 128), 16
 
@@ -37,8 +38,10 @@ def setup(num_tokens: int) -> tuple[Arena, list[PagedGroup], torch.Tensor]:
         torch.arange(64, device=device) * 2 / 128
     )
     table = RotaryTable(angles.cos().contiguous(), angles.sin().contiguous(), 128, True)
-    arena = Arena(65536, [SHAPE] * LAYERS, torch.bfloat16, device)
-    groups = group_layers(caches, strides, [SHAPE] * LAYERS, [table] * LAYERS, arena.offsets, BLOCK)
+    arena = Arena(65536, row_layout([SHAPE] * LAYERS, torch.bfloat16), device)
+    groups = group_layers(
+        caches, strides, [SHAPE] * LAYERS, [table] * LAYERS, arena.layout.offsets, BLOCK
+    )
     pages = torch.randperm(65536 // 4, device=device)[: -(-num_tokens // 4)]
     slots = (pages[:, None] * 4 + torch.arange(4, device=device)).reshape(-1)[:num_tokens]
     block_ids = torch.randperm(blocks, device=device)[: -(-num_tokens // BLOCK)]

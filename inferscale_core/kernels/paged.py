@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from inferscale_core.kv.rope import RotaryTable
-from inferscale_core.kv.storage import LayerShape
+from inferscale_core.kv.rows import LayerShape
 
 
 @dataclass(frozen=True, slots=True)

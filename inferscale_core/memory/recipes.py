@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -24,6 +24,18 @@ class Prefix(StrEnum):
     HEADER_AND_NEIGHBOURS = "header_and_neighbours"
     HEADER_AND_TURNS = "header_and_turns"
     TURNS = "turns"
+
+
+class Storage(StrEnum):
+    """What a chunk's tokens are stored as; decision 0009 says what each costs.
+
+    cache: what the engine's cache holds, bit for bit. The others are quantised.
+    """
+
+    CACHE = "cache"
+    FP8 = "fp8"
+    INT8 = "int8"
+    INT4 = "int4"
 
 
 HEADER = (
@@ -41,6 +53,7 @@ class Recipe:
     newest_facts: neighbours are chosen among this many newest earlier facts; None means all.
     num_turns: conversation turns before the fact's source turn in the prefix, as text.
     max_fact_tokens: a longer fact is refused when it is added.
+    storage: what the chunk's keys and values are kept as.
     """
 
     name: str
@@ -53,15 +66,13 @@ class Recipe:
     dated_fact: str = "On {date}: {text}\n"
     undated_fact: str = "{text}\n"
     max_fact_tokens: int = 512
-    storage: str = "cache"
+    storage: Storage = Storage.CACHE
 
     def __post_init__(self) -> None:
         if not 0 <= self.num_neighbours <= 256:
             raise InvalidInput("recipe.num_neighbours", f"{self.num_neighbours} is not in 0..256")
         if not 0 <= self.num_turns <= 1000:
             raise InvalidInput("recipe.num_turns", f"{self.num_turns} is not in 0..1000")
-        if self.storage != "cache":
-            raise InvalidInput("recipe.storage", f"{self.storage!r} is not one of: cache")
 
     @property
     def hash(self) -> RecipeHash:
@@ -100,8 +111,19 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def recipe_by_name(name: str) -> Recipe:
-    """Raises InvalidInput that lists the known names."""
+def recipe_by_name(name: str, storage: str | None = None) -> Recipe:
+    """The recipe, with another storage than its own where one is named.
+
+    Raises InvalidInput that lists the known names.
+    """
     if name not in RECIPES:
         raise InvalidInput("recipe", f"{name!r} is not one of: {', '.join(sorted(RECIPES))}")
-    return RECIPES[name]
+    recipe = RECIPES[name]
+    return recipe if storage is None else replace(recipe, storage=storage_by_name(storage))
+
+
+def storage_by_name(name: str) -> Storage:
+    """Raises InvalidInput that lists the known names."""
+    if name not in set(Storage):
+        raise InvalidInput("recipe.storage", f"{name!r} is not one of: {', '.join(Storage)}")
+    return Storage(name)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from inferscale_core.errors import InvalidInput, Unsupported
-from inferscale_core.kv.storage import LayerShape, row_bytes
+from inferscale_core.kv.rows import LayerShape, RowLayout, row_layout
+from inferscale_core.memory.recipes import Storage, storage_by_name
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -29,7 +30,8 @@ class ConnectorConfig:
     `group_of_layer` the KV cache group whose block table they follow. windows: for each group the
     tokens that its layers look back, None for all.
 
-    num_pages: pages of the arena on each rank. event_endpoint: zmq endpoint of the worker service,
+    dtype: of the engine's cache; storage: what our rows hold of it. num_pages: pages of the arena
+    on each rank. event_endpoint: zmq endpoint of the worker service,
     or None, and then events are kept for whoever asks in the same process.
     """
 
@@ -42,14 +44,20 @@ class ConnectorConfig:
     page_tokens: int
     num_pages: int
     event_endpoint: str | None
+    storage: Storage = Storage.CACHE
 
     @property
     def num_rows(self) -> int:
         return self.num_pages * self.page_tokens
 
     @property
+    def row_layout(self) -> RowLayout:
+        return row_layout(self.layers, self.dtype, self.storage)
+
+    @property
     def bytes_per_token(self) -> int:
-        return row_bytes(self.layers, self.dtype)
+        """Bytes of an arena row."""
+        return self.row_layout.row_bytes
 
 
 def read_config(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> ConnectorConfig:
@@ -71,7 +79,8 @@ def read_config(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> Conn
     page_tokens = _positive(extra, "page_tokens", DEFAULT_PAGE_TOKENS)
     arena_bytes = _positive(extra, "arena_bytes", DEFAULT_ARENA_BYTES)
     dtype = dtypes.pop()
-    num_pages = arena_bytes // (page_tokens * row_bytes(layers, dtype))
+    storage = storage_by_name(extra.get("storage", Storage.CACHE))
+    num_pages = arena_bytes // (page_tokens * row_layout(layers, dtype, storage).row_bytes)
     if num_pages < 1:
         raise InvalidInput("engine.arena_bytes", f"{arena_bytes} holds not one page")
     return ConnectorConfig(
@@ -84,6 +93,7 @@ def read_config(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> Conn
         page_tokens=page_tokens,
         num_pages=num_pages,
         event_endpoint=extra.get("event_endpoint"),
+        storage=storage,
     )
 
 

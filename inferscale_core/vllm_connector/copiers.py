@@ -56,7 +56,7 @@ class TorchCopier:
             arena_slots, cache_slots, _, _ = self._columns(copies, group)
             for index in indices:
                 row = capture_rows([self._layers[index].read(cache_slots)])
-                self._arena.write_layer(arena_slots, index, row)
+                self._arena.write_part(arena_slots, index, row)
 
     def _groups(self, copies: Sequence[Copy]) -> Iterator[tuple[int, list[int]]]:
         for group in range(copies[0].cache_slots.shape[0]):
@@ -85,7 +85,7 @@ class FusedCopier:
                 [layers[i].strides for i in indices],
                 [arena.layers[i] for i in indices],
                 [tables[i] for i in indices],
-                [arena.offsets[i] for i in indices],
+                [arena.layout.offsets[i] for i in indices],
                 layers[0].block_size,
             )
             self._groups.append((group, alike))

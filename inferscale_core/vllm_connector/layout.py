@@ -18,7 +18,7 @@ from torch import Tensor
 
 from inferscale_core.errors import Unsupported
 from inferscale_core.kernels.paged import Strides
-from inferscale_core.kv.storage import LayerShape
+from inferscale_core.kv.rows import LayerShape
 
 Reader = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(cache, block ids, offsets in block) -> key, value, each [num_tokens, num_kv_heads, head_dim]."""

@@ -60,7 +60,7 @@ class WorkerSide:
             )
         ]
         self.tables = [tables[name] for name in config.layer_names]
-        self._arena = Arena(config.num_rows, config.layers, config.dtype, first.device)
+        self._arena = Arena(config.num_rows, config.row_layout, first.device)
         self._copier = open_copier(self._arena, layers, self.tables)
         readers = sorted({layer.reader for layer in layers})
         return (

@@ -17,7 +17,8 @@ from inferscale_core.kernels.compose.launch import compose
 from inferscale_core.kernels.compose.reference import compose_layer
 from inferscale_core.kernels.paged import Strides, group_layers
 from inferscale_core.kv.rope import RotaryTable, shift
-from inferscale_core.kv.storage import Arena, LayerShape
+from inferscale_core.kv.rows import LayerShape, row_layout
+from inferscale_core.kv.storage import Arena
 
 BLOCKS, BLOCK = 5, 16
 Layout = Callable[[int, int, torch.dtype, str], tuple[torch.Tensor, Strides]]
@@ -80,7 +81,7 @@ def check(
     if num_layers > 2:
         tables = [*tables[:-1], table(rotary_dim, is_neox, device, 1.0)]
     shapes = [shape] * num_layers
-    arena = Arena(64, shapes, dtype, torch.device(device))
+    arena = Arena(64, row_layout(shapes, dtype), torch.device(device))
     arena.rows.normal_()
     offsets = [index * shape.row_elements for index in range(num_layers)]
     groups = group_layers(caches, strides, shapes, tables, offsets, BLOCK)

@@ -8,7 +8,8 @@ import torch
 from inferscale_core.kernels.capture.reference import capture_rows
 from inferscale_core.kernels.compose.reference import compose_layer
 from inferscale_core.kv.rope import RotaryTable, apply, rotation, shift
-from inferscale_core.kv.storage import Arena, LayerShape, row_bytes
+from inferscale_core.kv.rows import LayerShape, row_layout
+from inferscale_core.kv.storage import Arena
 
 SHAPES = (LayerShape(2, 32), LayerShape(4, 32), LayerShape(1, 64))
 
@@ -21,7 +22,7 @@ def table(head_dim: int, *, is_neox: bool = True) -> RotaryTable:
 @pytest.mark.parametrize("num_tokens", [1, 7])
 @pytest.mark.parametrize("is_neox", [True, False])
 def test_layers_of_different_shape_share_a_row(num_tokens: int, is_neox: bool) -> None:
-    arena = Arena(20, SHAPES, torch.float32, torch.device("cpu"))
+    arena = Arena(20, row_layout(SHAPES, torch.float32), torch.device("cpu"))
     slots = torch.randperm(20)[:num_tokens]
     origins, places = torch.arange(num_tokens) + 9, torch.arange(num_tokens) + 30
     keys = [torch.randn(num_tokens, s.num_kv_heads, s.head_dim) for s in SHAPES]
@@ -31,7 +32,7 @@ def test_layers_of_different_shape_share_a_row(num_tokens: int, is_neox: bool) -
         (apply(rotation(rotary, origins), key), value)
         for key, value, rotary in zip(keys, values, tables, strict=True)
     ]
-    arena.write(slots, capture_rows(pairs))
+    arena.scatter(slots, capture_rows(pairs))
     for index, rotary in enumerate(tables):
         key, value = arena.read_layer(slots, index)
         moved, same = compose_layer(key, value, shift(rotary, origins, places))
@@ -47,6 +48,6 @@ def test_layers_of_different_shape_share_a_row(num_tokens: int, is_neox: bool) -
 
 
 def test_a_row_has_the_bytes_that_facts_per_gb_is_computed_from() -> None:
-    arena = Arena(8, SHAPES, torch.bfloat16, torch.device("cpu"))
-    assert row_bytes(SHAPES, torch.bfloat16) == 2 * 2 * (2 * 32 + 4 * 32 + 64)
-    assert arena.num_bytes == 8 * row_bytes(SHAPES, torch.bfloat16)
+    arena = Arena(8, row_layout(SHAPES, torch.bfloat16), torch.device("cpu"))
+    assert arena.row_bytes == 2 * 2 * (2 * 32 + 4 * 32 + 64)
+    assert arena.num_bytes == 8 * arena.row_bytes

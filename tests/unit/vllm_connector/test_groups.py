@@ -11,7 +11,8 @@ import torch
 
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.kv.rope import RotaryTable, apply, rotation
-from inferscale_core.kv.storage import Arena, LayerShape
+from inferscale_core.kv.rows import LayerShape, row_layout
+from inferscale_core.kv.storage import Arena
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.vllm_connector.blocks import token_copy
 from inferscale_core.vllm_connector.config import ConnectorConfig
@@ -131,7 +132,7 @@ class Writer:
 def test_the_copier_follows_each_group_and_leaves_other_slots_alone() -> None:
     angles = torch.arange(32.0)[:, None] * torch.tensor([1.0, 0.1, 0.01, 0.001])
     table = RotaryTable(angles.cos(), angles.sin(), DIM, True)
-    arena = Arena(16, (SHAPE, SHAPE), torch.float32, torch.device("cpu"))
+    arena = Arena(16, row_layout((SHAPE, SHAPE), torch.float32), torch.device("cpu"))
     caches = [torch.full((10, 2, BLOCK, 2 * DIM), float("nan")) for _ in range(2)]
     attention = SimpleNamespace(impl=Writer())
     layers = [

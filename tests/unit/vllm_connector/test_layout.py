@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from inferscale_core.errors import Unsupported
-from inferscale_core.kv.storage import LayerShape
+from inferscale_core.kv.rows import LayerShape
 from inferscale_core.vllm_connector.layout import open_layer
 
 BLOCKS, BLOCK, DIM = 4, 8, 16

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
-from inferscale_core.kv.storage import LayerShape
+from inferscale_core.kv.rows import LayerShape
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
 from inferscale_core.vllm_connector.config import ConnectorConfig
