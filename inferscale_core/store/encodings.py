@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from sqlalchemy import delete, func, insert, select, text
+from sqlalchemy import delete, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -59,7 +59,8 @@ class EncodingRepository:
     """States of an encode: pending, then done or failed; dropped when something it saw is gone.
 
     A fact that is written is pending for each target. `record` moves it on, or discards a result
-    that came too late. Deletes and updates, in `facts` and `turns`, mark what depended on them.
+    that came too late; `give_up` fails what has waited too long. Deletes and updates, in `facts`
+    and `turns`, mark what depended on them.
     """
 
     def __init__(self, session: AsyncSession, tenant_id: TenantId) -> None:
@@ -129,6 +130,19 @@ class EncodingRepository:
         for target in sorted({target for _, target in kept}, key=repr):
             await self._store(user_id, target, [r for r in kept.values() if r.target == target])
         return len(kept)
+
+    async def give_up(self, user_id: UserId, model: str, reason: str) -> None:
+        """What waits for the user's job of this model has failed, until a later job stores it."""
+        await self._session.execute(
+            update(EncodingRow)
+            .where(
+                EncodingRow.tenant_id == self._tenant_id,
+                EncodingRow.user_id == user_id,
+                EncodingRow.model == model,
+                EncodingRow.state.in_([EncodeState.PENDING, EncodeState.DROPPED]),
+            )
+            .values(state=EncodeState.FAILED, reason=reason, updated_at=func.now())
+        )
 
     async def _is_at_epoch(self, user_id: UserId, kv_epoch: int) -> bool:
         """Holds off the user's writers until the transaction ends."""

@@ -4,6 +4,9 @@ A job is waiting, then running in one process, then gone. A handler that raises,
 shutdown, leaves its job waiting for a next attempt. A process that dies leaves its jobs running
 with a heartbeat that stops; another process puts them back. So a job ends only by a handler that
 returned, and handlers must bear to run twice.
+
+An encode job that fails `MAX_ATTEMPTS` times in a row is parked, and its facts say why. A change of
+the user, or a worker of the model that joins, sets it going again with all its attempts.
 """
 
 from __future__ import annotations
@@ -27,11 +30,16 @@ from inferscale_core.store import queueing
 from inferscale_core.store.database import Store
 from inferscale_core.store.embedded import conninfo
 from inferscale_core.store.queueing import QUEUE, EncodeJob, ForgetJob, Job, QueueDepth
+from inferscale_core.telemetry.failures import error_code
 from inferscale_core.telemetry.logs import bind, get_logger
 
 _log = get_logger(__name__)
 
 AnyJob = TypeVar("AnyJob", EncodeJob, ForgetJob)
+
+MAX_ATTEMPTS = 12
+"""About four minutes with the waits of QueueTimes: longer than a worker needs to restart, which
+wakes its jobs anyway. What fails for longer needs a change or an operator, and should be seen."""
 
 _RESTART_PAUSE_S = 1.0
 """Between two attempts to run the queue on a database that cannot be reached."""
@@ -50,7 +58,8 @@ class QueueTimes:
     """Seconds. A job of a killed process waits for up to stalled_after + sweep.
 
     poll: a waiting job is found after at most this long where no listener tells at once.
-    max_backoff: between attempts of a job that fails again and again, after 1, 2, 4, ...
+    first_backoff, max_backoff: between attempts of a job that fails again and again; each wait is
+    twice the one before.
     grace: time that running handlers have at shutdown.
     """
 
@@ -58,8 +67,13 @@ class QueueTimes:
     heartbeat: float = 5.0
     stalled_after: float = 20.0
     sweep: float = 5.0
+    first_backoff: float = 1.0
     max_backoff: float = 30.0
     grace: float = 10.0
+
+    def backoff(self, attempts: int) -> float:
+        """The wait behind the last of `attempts`, the first of which is 1."""
+        return min(self.max_backoff, self.first_backoff * 2.0 ** min(attempts - 1, 20))
 
 
 class JobQueue:
@@ -143,7 +157,7 @@ class JobQueue:
             timeout=10.0,
         )
         app = procrastinate.App(connector=connector)
-        backoff = _Backoff(self._times.max_backoff)
+        backoff = _Backoff(self._times)
 
         async def encode(context: procrastinate.JobContext, /, **fields: str) -> None:
             await self._handle(context, EncodeJob(**fields), self._handlers.encode)  # type: ignore[arg-type]
@@ -161,28 +175,45 @@ class JobQueue:
         job: AnyJob,
         handler: Callable[[AnyJob], Awaitable[None]],
     ) -> None:
-        assert context.job.id is not None, "a job that runs has been stored"
-        self._running.add(context.job.id)
+        job_id = context.job.id
+        assert job_id is not None, "a job that runs has been stored"
+        self._running.add(job_id)
         with bind(tenant_id=job.tenant_id):
             try:
                 await handler(job)
             except Exception as exc:
                 _log.warning("job.failed", exc=exc, task=job.task, user_id=job.user_id)
-                if not await self._is_superseded(job):
-                    raise
-                _log.info("job.superseded", task=job.task, user_id=job.user_id)
+                await self._try_later(job_id, job, context.job.attempts + 1, exc)
             finally:
-                self._running.discard(context.job.id)
+                self._running.discard(job_id)
 
-    async def _is_superseded(self, job: Job) -> bool:
-        """A newer job for the same work waits, and cannot start before this one has ended.
+    async def _try_later(self, job_id: int, job: Job, attempts: int, failure: Exception) -> None:
+        """The next attempt is a row of its own, and the failed one then ends like any other.
 
-        Then this one ends: a next attempt of its own could not be queued beside the other.
+        It is not the failed row put back: that could meet the row of a change that commits at the
+        same moment, and neither would run until a sweep. Raises `failure` where the database does
+        not answer; then the queue itself puts the job back.
         """
-        with suppress(InferScaleError):
-            async with self._store.system() as transaction:
-                return await queueing.is_waiting(transaction.session, job)
-        return False
+        try:
+            if isinstance(job, EncodeJob) and attempts >= MAX_ATTEMPTS:
+                is_latest = await self._give_up(job_id, job, error_code(failure))
+            else:
+                async with self._store.system() as transaction:
+                    is_latest = await queueing.try_again(
+                        transaction.session, job_id, delay_s=self._times.backoff(attempts)
+                    )
+        except InferScaleError as exc:
+            raise failure from exc
+        if not is_latest:
+            _log.info("job.superseded", task=job.task, user_id=job.user_id)
+
+    async def _give_up(self, job_id: int, job: EncodeJob, reason: str) -> bool:
+        """One transaction parks the job and fails what it was to encode."""
+        async with self._store.transaction(job.tenant_id) as transaction:
+            is_latest = await transaction.give_up_encoding(job_id, job, reason)
+        if is_latest:
+            _log.error("job.given_up", user_id=job.user_id, model=job.model, reason=reason)
+        return is_latest
 
     async def _sweep(self, worker: QueueWorker) -> None:
         """Puts back the jobs of dead processes, and those that this one lost.
@@ -210,11 +241,11 @@ class JobQueue:
 
 
 class _Backoff(BaseRetryStrategy):
-    """1, 2, 4, ... seconds, and for ever: what failed may work once a worker has come back."""
+    """For jobs that are cut off at shutdown, and those whose next attempt could not be written."""
 
-    def __init__(self, max_s: float) -> None:
-        self._max_s = max_s
+    def __init__(self, times: QueueTimes) -> None:
+        self._times = times
 
     def get_retry_decision(self, *, exception: BaseException, job: QueueJob) -> RetryDecision:
-        wait_s = min(self._max_s, 2.0 ** min(job.attempts, 20))
+        wait_s = self._times.backoff(job.attempts + 1)
         return RetryDecision(retry_at=datetime.now(UTC) + timedelta(seconds=wait_s))

@@ -5,6 +5,10 @@ time. A change whose job is waiting already does not add another; it *holds* the
 it commits. Without that, a worker could take the job, miss the change that is not yet visible, and
 finish; the change would then have no job. (The queue's workers skip rows that are held.)
 
+A job that fails is followed by a new row for its next attempt, which is not added where a change
+has queued one meanwhile: so an attempt never stands in the way of a change. A job that is given up
+is parked: it waits for ever, until a change or a worker that joins wakes it.
+
 Jobs hold ids, never text.
 """
 
@@ -24,6 +28,13 @@ from inferscale_core.ids import TenantId, UserId, WorkerId
 from inferscale_core.store.identifiers import content_hash
 
 QUEUE = "inferscale"
+
+_NOTIFY = {
+    "channel": f"procrastinate_queue_v1#{QUEUE}",
+    "notice": '{"type": "job_inserted", "job_id": 0}',
+}
+"""What the queue's own trigger says of a new row, and not of one that waits no longer.
+Source: procrastinate 3.10, procrastinate_notify_queue_job_inserted_v1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,7 @@ Job = EncodeJob | ForgetJob
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """`oldest_s`: age of the oldest job that waits, 0 when none does."""
+    """Without parked jobs. `oldest_s`: age of the oldest job that waits, 0 when none does."""
 
     waiting: int
     running: int
@@ -74,16 +85,57 @@ def lock_of(job: Job) -> str:
 # The columns are those of procrastinate 3.10, whose schema our migrations apply.
 _ENQUEUE = text(
     """
-    INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, scheduled_at)
-    VALUES (
-        :queue, :task, :lock, :lock, CAST(:arguments AS jsonb),
-        CASE WHEN :delay_s > 0 THEN now() + make_interval(secs => :delay_s) END
+    WITH queued AS (
+        INSERT INTO procrastinate_jobs
+            (queue_name, task_name, lock, queueing_lock, args, scheduled_at)
+        VALUES (
+            :queue, :task, :lock, :lock, CAST(:arguments AS jsonb),
+            CASE WHEN :delay_s > 0 THEN now() + make_interval(secs => :delay_s) END
+        )
+        ON CONFLICT (queueing_lock) WHERE status = 'todo'
+        DO UPDATE SET
+            scheduled_at = CASE
+                WHEN excluded.scheduled_at IS NULL THEN NULL
+                ELSE procrastinate_jobs.scheduled_at
+            END,
+            attempts = CASE
+                WHEN excluded.scheduled_at IS NULL THEN 0
+                ELSE procrastinate_jobs.attempts
+            END
+        RETURNING xmax <> 0 AS was_waiting
     )
-    ON CONFLICT (queueing_lock) WHERE status = 'todo'
-    DO UPDATE SET scheduled_at = CASE
-        WHEN excluded.scheduled_at IS NULL THEN NULL
-        ELSE procrastinate_jobs.scheduled_at
-    END
+    SELECT pg_notify(:channel, :notice) FROM queued WHERE was_waiting
+    """
+)
+
+# Running jobs get a successor: they may be about to fail for want of the worker that joins, and to
+# be parked after this statement has looked.
+_WAKE = text(
+    """
+    WITH woken AS (
+        INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args)
+        SELECT DISTINCT ON (queueing_lock) queue_name, task_name, lock, queueing_lock, args
+        FROM procrastinate_jobs
+        WHERE queue_name = :queue AND task_name = :task AND args ->> 'model' = :model
+          AND status IN ('todo', 'doing')
+        ORDER BY queueing_lock
+        ON CONFLICT (queueing_lock) WHERE status = 'todo'
+        DO UPDATE SET scheduled_at = NULL, attempts = 0
+        RETURNING xmax <> 0 AS was_waiting
+    )
+    SELECT pg_notify(:channel, :notice) FROM woken WHERE was_waiting
+    """
+)
+
+_SUCCEED = text(
+    """
+    INSERT INTO procrastinate_jobs
+        (queue_name, task_name, lock, queueing_lock, args, attempts, scheduled_at)
+    SELECT queue_name, task_name, lock, queueing_lock, args, attempts + 1,
+        coalesce(now() + make_interval(secs => CAST(:delay_s AS float)), 'infinity')
+    FROM procrastinate_jobs WHERE id = :job_id AND status = 'doing'
+    ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING
+    RETURNING id
     """
 )
 
@@ -112,8 +164,6 @@ _STALLED = text(
 
 _DOING = text("SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = :worker_id")
 
-_WAITING = text("SELECT 1 FROM procrastinate_jobs WHERE status = 'todo' AND queueing_lock = :lock")
-
 _DEPTH = text(
     """
     SELECT count(*) FILTER (WHERE j.status = 'todo'),
@@ -121,7 +171,7 @@ _DEPTH = text(
         coalesce(extract(epoch FROM now() - min(e.at) FILTER (WHERE j.status = 'todo')), 0)
     FROM procrastinate_jobs j
     LEFT JOIN procrastinate_events e ON e.job_id = j.id AND e.type = 'deferred'
-    WHERE j.queue_name = :queue
+    WHERE j.queue_name = :queue AND j.scheduled_at IS DISTINCT FROM 'infinity'
     """
 )
 
@@ -140,12 +190,36 @@ async def enqueue(session: AsyncSession, job: Job, *, delay_s: float = 0.0) -> N
             "lock": lock_of(job),
             "arguments": json.dumps(asdict(job)),
             "delay_s": delay_s,
+            **_NOTIFY,
         },
     )
 
 
-async def is_waiting(session: AsyncSession, job: Job) -> bool:
-    return (await session.execute(_WAITING, {"lock": lock_of(job)})).first() is not None
+async def wake(session: AsyncSession, model: str) -> None:
+    """A worker of the model has joined: no encode job waits for its next attempt any longer."""
+    fields = {"queue": QUEUE, "task": EncodeJob.task, "model": model, **_NOTIFY}
+    await session.execute(_WAKE, fields)
+
+
+async def try_again(session: AsyncSession, job_id: int, *, delay_s: float) -> bool:
+    """A running job has failed: it runs again after `delay_s`. End it after the commit.
+
+    False when a newer job for the same work waits, which needs no other beside it.
+    """
+    return await _succeed(session, job_id, delay_s)
+
+
+async def park(session: AsyncSession, job_id: int) -> bool:
+    """A running job has failed too often. End it after the commit.
+
+    False when a newer job for the same work waits; then nothing is given up.
+    """
+    return await _succeed(session, job_id, None)
+
+
+async def _succeed(session: AsyncSession, job_id: int, delay_s: float | None) -> bool:
+    added = await session.execute(_SUCCEED, {"job_id": job_id, "delay_s": delay_s})
+    return added.first() is not None
 
 
 async def requeue(session: AsyncSession, job_ids: Sequence[int]) -> None:

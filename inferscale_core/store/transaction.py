@@ -58,6 +58,18 @@ class TenantTransaction:
             job = EncodeJob(self.tenant_id, user_id, model, current_traceparent() or "")
             await queueing.enqueue(self._session, job, delay_s=delay_s)
 
+    async def give_up_encoding(self, job_id: int, job: EncodeJob, reason: str) -> bool:
+        """Park the running job, and fail every fact that it leaves without a chunk.
+
+        False, and nothing is done, when a newer job waits. Holds off the user's writers first, as
+        they hold the user when they queue.
+        """
+        await self.users.hold_writers(job.user_id)
+        if not await queueing.park(self._session, job_id):
+            return False
+        await self.encodings.give_up(job.user_id, job.model, reason)
+        return True
+
     async def queue_forget(
         self, user_id: UserId, receipt_id: str, worker_id: WorkerId, *, delay_s: float = 0.0
     ) -> None:
@@ -76,3 +88,7 @@ class SystemTransaction:
     async def queue_encoding(self, tenant_id: TenantId, user_id: UserId, model: str) -> None:
         """For a worker that has just started and holds nothing."""
         await queueing.enqueue(self.session, EncodeJob(tenant_id, user_id, model))
+
+    async def wake_encoding(self, model: str) -> None:
+        """Jobs that failed for want of a worker, or were given up, run at once."""
+        await queueing.wake(self.session, model)

@@ -63,6 +63,14 @@ class UserRepository:
             assert row is not None, "just inserted, or by the transaction we waited for"
         return LockedUser(self._session, self._tenant_id, user_id, UserState(*row[:2]), row[2])
 
+    async def hold_writers(self, user_id: UserId) -> None:
+        """Waits for the user's writers and holds off others until the transaction ends."""
+        await self._session.execute(
+            select(UserRow.user_id)
+            .where(UserRow.tenant_id == self._tenant_id, UserRow.user_id == user_id)
+            .with_for_update(read=True)
+        )
+
     async def _locked_row(self, user_id: UserId) -> tuple[int, int, int] | None:
         row = (
             await self._session.execute(

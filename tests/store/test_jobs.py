@@ -15,6 +15,7 @@ import pytest
 
 from inferscale_core.errors import Unavailable
 from inferscale_core.ids import TenantId, UserId, WorkerId
+from inferscale_core.memory.encoding import EncodeState
 from inferscale_core.memory.facts import NewFact
 from inferscale_core.store import (
     EncodeJob,
@@ -24,13 +25,20 @@ from inferscale_core.store import (
     QueueTimes,
     Store,
 )
+from inferscale_core.store.jobs import MAX_ATTEMPTS
 from inferscale_core.telemetry.logs import get_logger
 from tests.fixtures_postgres import Database
 from tests.store.factories import a_tenant, a_user, vector
 from tests.telemetry_capture import captured
 
 QUICK = QueueTimes(
-    poll=0.05, heartbeat=0.2, stalled_after=1.0, sweep=0.2, max_backoff=0.1, grace=0.5
+    poll=0.05,
+    heartbeat=0.2,
+    stalled_after=1.0,
+    sweep=0.2,
+    first_backoff=0.01,
+    max_backoff=0.1,
+    grace=0.5,
 )
 
 
@@ -268,6 +276,128 @@ async def test_a_failing_job_beside_a_newer_one_ends_and_the_newer_runs(store: S
         await write(store, tenant, user, "Robin has a dog.")
         await empty(queue)
     assert len(handled.encoded) == 2
+
+
+async def test_a_job_that_fails_while_another_is_being_queued_leaves_that_one_free_to_run(
+    store: Store,
+) -> None:
+    """The other is not visible yet when the first fails, and commits before the first has ended."""
+    tenant, user = await a_tenant(store), a_user()
+    handled, began, fail = Handled(), asyncio.Event(), asyncio.Event()
+
+    async def work(job: EncodeJob) -> None:
+        if len(handled.encoded) == 1:
+            began.set()
+            await fail.wait()
+            raise Unavailable("no worker")
+
+    handled.work = work
+    async with running(store, handled, times=replace(QUICK, sweep=60)) as queue:
+        await write(store, tenant, user, "Robin has a dog.")
+        await began.wait()
+        async with store.system() as tx:
+            await tx.queue_encoding(tenant, user, "tiny")
+            fail.set()
+            await asyncio.sleep(0.3)
+        await empty(queue, 5)
+    assert len(handled.encoded) == 2
+
+
+async def states(store: Store, tenant: TenantId, user: UserId) -> set[tuple[EncodeState, str]]:
+    async with store.transaction(tenant) as tx:
+        facts = await tx.facts.page(user, limit=10)
+        statuses = await tx.encodings.statuses(user, [fact.fact_id for fact in facts])
+    return {(s.state, s.reason) for of_fact in statuses.values() for s in of_fact}
+
+
+async def given_up(store: Store, tenant: TenantId, handled: Handled, user: UserId) -> None:
+    """Runs a queue until it has given up the user's job."""
+
+    async def fail(job: EncodeJob) -> None:
+        raise Unavailable("no worker")
+
+    handled.work = fail
+    await write(store, tenant, user, "Robin has a dog.")
+    async with running(store, handled) as queue:
+        await empty(queue)
+    handled.work = None
+
+
+async def test_a_job_that_always_fails_is_given_up_and_its_facts_say_why(store: Store) -> None:
+    tenant, user = await a_tenant(store), a_user()
+    handled = Handled()
+    with captured() as capture:
+        await given_up(store, tenant, handled, user)
+    assert len(handled.encoded) == MAX_ATTEMPTS
+    assert await states(store, tenant, user) == {(EncodeState.FAILED, "unavailable")}
+    [line] = [line for line in capture.lines() if "job.given_up" in line]
+    assert "reason=unavailable" in line
+    async with running(store, handled):
+        await asyncio.sleep(0.3)
+    assert len(handled.encoded) == MAX_ATTEMPTS, "it waits for a change or a worker"
+
+
+async def test_a_write_sets_a_job_that_was_given_up_going_with_all_its_attempts(
+    store: Store,
+) -> None:
+    tenant, user = await a_tenant(store), a_user()
+    handled = Handled()
+    await given_up(store, tenant, handled, user)
+    await given_up(store, tenant, handled, user)
+    assert len(handled.encoded) == 2 * MAX_ATTEMPTS
+
+
+async def test_a_worker_that_joins_wakes_the_jobs_of_its_model_alone(store: Store) -> None:
+    """Those given up, and those that wait for their next attempt."""
+    tenant = await a_tenant(store, models=("tiny", "large"))
+    parked, waiting = a_user(), a_user()
+    handled = Handled()
+    await given_up(store, tenant, handled, parked)
+
+    async def fail(job: EncodeJob) -> None:
+        raise Unavailable("no worker")
+
+    handled.work = fail
+    handled.encoded.clear()
+    never = replace(QUICK, first_backoff=60, max_backoff=60, poll=60)
+    async with running(store, handled, listen=True, times=never):
+        await write(store, tenant, waiting, "Mira has a cat.")
+        await until(lambda: len(handled.encoded) == 2)
+        await asyncio.sleep(0.2)
+        handled.work = None
+        async with store.system() as tx:
+            await tx.wake_encoding("tiny")
+        await until(lambda: len(handled.encoded) == 4, 3)
+        await asyncio.sleep(0.2)
+    assert {(job.user_id, job.model) for job in handled.encoded[2:]} == {
+        (parked, "tiny"),
+        (waiting, "tiny"),
+    }
+
+
+async def test_a_job_that_is_given_up_as_a_worker_joins_runs_all_the_same(store: Store) -> None:
+    """The join finds it running, its last attempt, and so finds nothing that waits."""
+    tenant, user = await a_tenant(store), a_user()
+    handled, last, fail = Handled(), asyncio.Event(), asyncio.Event()
+
+    async def work(job: EncodeJob) -> None:
+        if len(handled.encoded) == MAX_ATTEMPTS:
+            last.set()
+            await fail.wait()
+        if len(handled.encoded) <= MAX_ATTEMPTS:
+            raise Unavailable("no worker")
+
+    handled.work = work
+    async with running(store, handled, times=replace(QUICK, sweep=60)) as queue:
+        await write(store, tenant, user, "Robin has a dog.")
+        await last.wait()
+        async with store.system() as tx:
+            await tx.wake_encoding("tiny")
+            fail.set()
+            await asyncio.sleep(0.3)
+        await empty(queue, 5)
+    assert len(handled.encoded) == MAX_ATTEMPTS + 1
+    assert await states(store, tenant, user) == {(EncodeState.PENDING, "")}
 
 
 async def test_a_job_cut_off_at_shutdown_runs_again(store: Store) -> None:

@@ -60,6 +60,7 @@ class SyncUseCases:
         async with self._store.system() as tx:
             is_new = await tx.workers.join(worker)
             if is_new and not worker.draining:
+                await tx.wake_encoding(worker.model)
                 for tenant_id, user_id in await self._owned_users(tx, worker):
                     await tx.queue_encoding(tenant_id, user_id, worker.model)
         self._directory.refresh_soon()
