@@ -30,7 +30,10 @@ class PurgeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EncodeStatus:
-    """How far a fact is encoded for one model and recipe. `reason`: an error code, or empty."""
+    """How far a fact is encoded for one model and recipe. `reason`: an error code, or empty.
+
+    Behind the code `too_long` follow the fact's tokens and the most that fit.
+    """
 
     model_revision: str
     recipe: str

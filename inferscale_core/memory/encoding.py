@@ -34,7 +34,7 @@ class EncodeTarget:
 
 @dataclass(frozen=True, slots=True)
 class EncodeStatus:
-    """`reason` is an error code, empty unless failed or dropped."""
+    """`reason` is empty unless failed or dropped: an error code, behind `too_long` with figures."""
 
     fact: FactRef
     target: EncodeTarget

@@ -42,13 +42,18 @@ class ChunkRules:
         return self.recipe.prefix is not Prefix.TURNS
 
     def prefix_budget(self, fact: FactEntry) -> int:
-        """Tokens that neighbours or turns of this fact may take. Negative: it cannot be encoded."""
+        """Tokens that neighbours or turns of this encodable fact may take."""
         header = self.header_tokens if self.has_header else 0
         return self.max_prompt_tokens - header - len(fact.token_ids)
 
+    @property
+    def max_fact_tokens(self) -> int:
+        """The longest fact that is encoded: the recipe's limit, or less in a short context."""
+        header = self.header_tokens if self.has_header else 0
+        return min(self.recipe.max_fact_tokens, self.max_prompt_tokens - header)
+
     def is_encodable(self, fact: FactEntry) -> bool:
-        too_long = len(fact.token_ids) > self.recipe.max_fact_tokens
-        return not too_long and self.prefix_budget(fact) >= 0
+        return len(fact.token_ids) <= self.max_fact_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from services.control.encoding.depth import JobDepth
 from services.control.encoding.forgetting import Forgetter
 from services.control.encoding.use_cases import EncodeJobs, ForgetJobs
 from services.control.memory.adding import AddUseCases
+from services.control.memory.lengths import FactLengths
 from services.control.memory.preparation import FactPreparation
 from services.control.memory.reading import ReadUseCases
 from services.control.memory.removing import RemoveUseCases
@@ -129,7 +130,7 @@ def _parts(settings: Settings, embedder: Embedder) -> Parts:
     return Parts(
         store=store,
         pool=pool,
-        preparation=FactPreparation(pool, recipe),
+        preparation=FactPreparation(pool, recipe, FactLengths(directory, channels, recipe)),
         directory=directory,
         channels=channels,
         forgetter=Forgetter(directory, channels),
@@ -183,10 +184,8 @@ def _memory(control: ControlSettings, parts: Parts) -> MemoryUseCases:
     store, preparation, directory = parts.store, parts.preparation, parts.directory
     return MemoryUseCases(
         reads=ReadUseCases(store, preparation, directory, parts.channels),
-        adds=AddUseCases(store, preparation, directory),
-        removals=RemoveUseCases(
-            store, preparation, directory, parts.forgetter, wait_s=control.delete_wait_s
-        ),
+        adds=AddUseCases(store, preparation),
+        removals=RemoveUseCases(store, preparation, parts.forgetter, wait_s=control.delete_wait_s),
         turns=TurnUseCases(store),
     )
 

@@ -9,7 +9,7 @@ from inferscale_core.errors import EngineError
 from inferscale_core.ids import FactId, ModelRevision, RecipeHash, TurnId
 from inferscale_core.memory.deletion import WORKER_HOLDERS, Holder
 from inferscale_core.memory.encoding import EncodeResult, EncodeState, EncodeTarget
-from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.facts import FactRef, NewFact
 from inferscale_core.rpc.pb.inferscale.v1 import common_pb2, worker_pb2
 
 _RESULT_STATE = {
@@ -44,6 +44,25 @@ class HeldChunk:
 
     fact: FactRef
     tier: common_pb2.Tier
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """One number for each fact that was asked about, and the most that the worker encodes."""
+
+    num_tokens: tuple[int, ...]
+    max_fact_tokens: int
+
+
+def statement_to_proto(fact: NewFact) -> worker_pb2.Statement:
+    statement = worker_pb2.Statement(text=fact.text)
+    if fact.occurred_at is not None:
+        statement.occurred_at.FromDatetime(fact.occurred_at)
+    return statement
+
+
+def token_counts_from_proto(response: worker_pb2.CountTokensResponse) -> TokenCounts:
+    return TokenCounts(tuple(response.num_tokens), response.max_fact_tokens)
 
 
 def encode_result_from_proto(model: str, response: worker_pb2.EncodeResponse) -> EncodeResult:

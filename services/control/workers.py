@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from inferscale_core.errors import Unavailable
 from inferscale_core.ids import TenantId, UserId, WorkerId
 from inferscale_core.memory.changes import UserState
 from inferscale_core.memory.encoding import EncodeResult
+from inferscale_core.memory.facts import NewFact
 from inferscale_core.memory.routing import owner_of
 from inferscale_core.memory.workers import Worker
 from inferscale_core.rpc.channel import ChannelOptions, open_channel
@@ -30,9 +31,12 @@ from services.control.worker_messages import (
     Forgotten,
     HeldChunk,
     Purge,
+    TokenCounts,
     encode_result_from_proto,
     held_chunk_from_proto,
     purge_from_proto,
+    statement_to_proto,
+    token_counts_from_proto,
 )
 
 CACHE_S = 0.5
@@ -190,6 +194,17 @@ class WorkerClient:
             return purge_from_proto(await self._stub.Forget(request, timeout=limit_s))
         except grpc.aio.AioRpcError as exc:
             raise error_from(exc) from exc
+
+    async def count_tokens(self, facts: Sequence[NewFact], *, limit_s: float) -> TokenCounts:
+        """Tokens that each fact would have in a prompt of the worker's model."""
+        request = worker_pb2.CountTokensRequest(
+            statements=[statement_to_proto(fact) for fact in facts]
+        )
+        try:
+            response = await self._stub.CountTokens(request, timeout=limit_s)
+        except grpc.aio.AioRpcError as exc:
+            raise error_from(exc) from exc
+        return token_counts_from_proto(response)
 
     async def chunks_of(self, user: UserAt, *, limit_s: float) -> list[HeldChunk]:
         """The chunks of the user's facts that the worker holds now."""

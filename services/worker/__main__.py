@@ -60,12 +60,14 @@ async def serve(settings: Settings) -> None:
             device=search_device(settings.embedder),
         )
         await parts.header.ensure()
-        identity = make_identity(settings.worker, running.model, recipe, embedder)
+        identity = make_identity(settings.worker, running.model, parts.rules, embedder)
         server = RpcServer(SharedTokens(internal=token))
         server.add(
             worker_pb2.DESCRIPTOR,
             add_WorkerServiceServicer_to_server,
-            WorkerServicer(identity, parts.encode, parts.generate, parts.forget, parts.cache),
+            WorkerServicer(
+                identity, parts.encode, parts.generate, parts.forget, parts.cache, parts.lengths
+            ),
         )
         await server.start(settings.worker.listen, ready=False)
         lease = Lease(link, identity.to_join_request())

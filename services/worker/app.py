@@ -32,6 +32,7 @@ from services.worker.forget import Forget
 from services.worker.generate import Generate
 from services.worker.header import HeaderChunk
 from services.worker.identity import WorkerIdentity
+from services.worker.lengths import FactLengths
 from services.worker.planner import Planner
 from services.worker.salts import CacheSalts
 from services.worker.users import ChangeSource, UserCache, new_snapshot_factory
@@ -46,6 +47,7 @@ class WorkerParts:
     encode: EncodeUser
     generate: Generate
     forget: Forget
+    lengths: FactLengths
     cache: CacheReport
     rules: ChunkRules
     mirror: DirectoryMirror
@@ -123,6 +125,7 @@ def build_parts(
         encode=EncodeUser(users, encoder, header, forget, mirror, engine.arena),
         generate=Generate(users, planner, engine, reports, mirror, salts, chunk_metrics),
         forget=forget,
+        lengths=FactLengths(prompt_format, rules),
         cache=cache,
         rules=rules,
         mirror=mirror,
@@ -140,7 +143,7 @@ async def load_text_parts(
 
 
 def make_identity(
-    settings: WorkerSettings, model: ModelFiles, recipe: Recipe, embedder: Embedder
+    settings: WorkerSettings, model: ModelFiles, rules: ChunkRules, embedder: Embedder
 ) -> WorkerIdentity:
     return WorkerIdentity(
         worker_id=WorkerId(settings.worker_id),
@@ -148,8 +151,9 @@ def make_identity(
         address=settings.advertise or settings.listen,
         model=model.served_name,
         model_revision=model.revision,
-        recipe=recipe,
+        recipe=rules.recipe,
         embedder=embedder.identity,
+        max_fact_tokens=rules.max_fact_tokens,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from functools import singledispatch
 
 from inferscale_core.errors import InvalidInput
@@ -26,6 +27,7 @@ from services.worker.generate import (
     Timings,
 )
 from services.worker.identity import WorkerIdentity
+from services.worker.lengths import Statement
 from services.worker.served import ServedTokens, Serving
 from services.worker.users import UserAt
 
@@ -46,6 +48,12 @@ def user_from_proto(user: worker_pb2.UserRef) -> UserAt:
     if not user.tenant_id or not user.user_id:
         raise InvalidInput("user", "names no tenant or no user")
     return UserAt(TenantId(user.tenant_id), UserId(user.user_id), user.memory_version)
+
+
+def statement_from_proto(statement: worker_pb2.Statement) -> Statement:
+    moment = statement.occurred_at
+    is_dated = statement.HasField("occurred_at")
+    return Statement(statement.text, moment.ToDatetime(tzinfo=UTC) if is_dated else None)
 
 
 def generate_from_proto(request: worker_pb2.GenerateRequest) -> GenerateCommand:

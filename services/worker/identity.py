@@ -21,6 +21,7 @@ class WorkerIdentity:
     model_revision: ModelRevision
     recipe: Recipe
     embedder: EmbedderIdentity
+    max_fact_tokens: int
 
     def to_join_request(self) -> sync_pb2.JoinWorkerRequest:
         return sync_pb2.JoinWorkerRequest(
@@ -36,5 +37,5 @@ class WorkerIdentity:
                 revision=self.embedder.revision,
                 dimension=self.embedder.dimension,
             ),
-            max_fact_tokens=self.recipe.max_fact_tokens,
+            max_fact_tokens=self.max_fact_tokens,
         )

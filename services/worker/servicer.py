@@ -15,6 +15,7 @@ from services.worker.convert import (
     event_to_proto,
     generate_from_proto,
     purged_to_proto,
+    statement_from_proto,
     status_to_proto,
     user_from_proto,
 )
@@ -22,6 +23,7 @@ from services.worker.encoding.user import EncodeUser
 from services.worker.forget import Forget
 from services.worker.generate import Generate
 from services.worker.identity import WorkerIdentity
+from services.worker.lengths import FactLengths
 
 
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
@@ -34,12 +36,14 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         generate: Generate,
         forget: Forget,
         cache: CacheReport,
+        lengths: FactLengths,
     ) -> None:
         self._identity = identity
         self._encode = encode
         self._generate = generate
         self._forget = forget
         self._cache = cache
+        self._lengths = lengths
 
     async def Encode(
         self, request: worker_pb2.EncodeRequest, context: Any
@@ -74,3 +78,11 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     ) -> worker_pb2.CacheStatusResponse:
         scope = user_from_proto(request.user).scope if request.HasField("user") else None
         return status_to_proto(self._cache.status(scope))
+
+    async def CountTokens(
+        self, request: worker_pb2.CountTokensRequest, context: Any
+    ) -> worker_pb2.CountTokensResponse:
+        counts = await self._lengths([statement_from_proto(one) for one in request.statements])
+        return worker_pb2.CountTokensResponse(
+            num_tokens=counts, max_fact_tokens=self._lengths.max_fact_tokens
+        )

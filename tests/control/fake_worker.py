@@ -1,8 +1,9 @@
 """A worker over real gRPC that holds users as a real one does and has no engine.
 
 It brings its copy of a user to the asked version through SyncService, "encodes" each fact behind
-its two predecessors, and answers a chat by repeating the facts it holds. What it was asked is kept,
-and a test may put another behaviour in place of each method.
+its two predecessors, counts a token for each letter of a fact, and answers a chat by repeating the
+facts it holds. What it was asked is kept, and a test may put another behaviour in place of each
+method.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Encoding = Callable[[worker_pb2.EncodeRequest], AsyncIterator[worker_pb2.EncodeResponse]]
 Generating = Callable[[worker_pb2.GenerateRequest], AsyncIterator[worker_pb2.GenerateResponse]]
 Forgetting = Callable[[worker_pb2.ForgetRequest], Awaitable[worker_pb2.ForgetResponse]]
+Counting = Callable[[worker_pb2.CountTokensRequest], Awaitable[worker_pb2.CountTokensResponse]]
 
 PREDECESSORS = 2
+MAX_FACT_TOKENS = 40
 _instances = itertools.count(1)
 
 
@@ -57,11 +60,13 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.encode_requests: list[worker_pb2.EncodeRequest] = []
         self.generate_requests: list[worker_pb2.GenerateRequest] = []
         self.forget_requests: list[worker_pb2.ForgetRequest] = []
+        self.count_requests: list[worker_pb2.CountTokensRequest] = []
         self.users: dict[str, HeldUser] = {}
         self.cancelled = 0
         self.on_encode: Encoding = self.encode
         self.on_generate: Generating = self.generate
         self.on_forget: Forgetting = self.forget
+        self.on_count: Counting = self.count
         self._internal_token = internal_token
         self._channel = open_channel(control_address, internal_token)
         self._sync = SyncServiceStub(self._channel)
@@ -104,7 +109,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                 revision=embedder.revision,
                 dimension=embedder.dimension,
             ),
-            max_fact_tokens=40,
+            max_fact_tokens=MAX_FACT_TOKENS,
         )
         for name, value in changes.items():
             if isinstance(value, sync_pb2.EmbedderIdentity):
@@ -153,6 +158,12 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     ) -> worker_pb2.ForgetResponse:
         self.forget_requests.append(request)
         return await self.on_forget(request)
+
+    async def CountTokens(
+        self, request: worker_pb2.CountTokensRequest, context: Context
+    ) -> worker_pb2.CountTokensResponse:
+        self.count_requests.append(request)
+        return await self.on_count(request)
 
     async def CacheStatus(
         self, request: worker_pb2.CacheStatusRequest, context: Context
@@ -223,6 +234,12 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         for fact in facts:
             yield delta(fact.text + "\n")
         yield done()
+
+    async def count(self, request: worker_pb2.CountTokensRequest) -> worker_pb2.CountTokensResponse:
+        return worker_pb2.CountTokensResponse(
+            num_tokens=[len(statement.text) for statement in request.statements],
+            max_fact_tokens=MAX_FACT_TOKENS,
+        )
 
     async def forget(self, request: worker_pb2.ForgetRequest) -> worker_pb2.ForgetResponse:
         held = self.users.get(f"{request.user.tenant_id}/{request.user.user_id}")

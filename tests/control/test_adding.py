@@ -173,15 +173,6 @@ async def test_a_fact_beyond_the_embedders_window_is_refused_with_both_numbers(
     assert refused.value.field == "memory.text"
 
 
-async def test_a_fact_beyond_the_workers_limit_is_refused_with_both_numbers(
-    control: Control, tenant: Tenant
-) -> None:
-    await control.worker(tenant.model)
-    await tenant.client.add_memory("mira", "word " * 38)
-    with pytest.raises(InvalidInput, match="about 41 tokens; the recipe takes 40"):
-        await tenant.client.add_memory("mira", "word " * 39)
-
-
 async def test_quotas_are_enforced_one_item_at_a_time(control: Control) -> None:
     tenant = await control.tenant(quotas=Quotas(max_facts=3, max_facts_per_user=2))
     added = await tenant.client.batch_add_memories("mira", [NewMemory(t) for t in "ABC"])

@@ -18,11 +18,13 @@ from inferscale_core.client import (
     AsyncOperator,
     ChatAnswer,
     EncodeState,
+    Memory,
     NewMemory,
     Sampling,
     Serving,
     ServingMode,
 )
+from inferscale_core.errors import InvalidInput
 from inferscale_core.telemetry import names
 from tests.control.control_process import PACKAGED_DIMENSION, ControlProcess, environment
 from tests.control.harness import NO_RETRY, OPERATOR_TOKEN, eventually
@@ -45,6 +47,10 @@ FACTS = [
 QUESTION = "Where is the spare key?"
 SHORT = Sampling(temperature=0, max_tokens=4)
 MAX_USERS_CACHED = 2
+TOO_LONG = "responsibility " * 100
+"""A long word is one token of MiniLM, and nearly one for each letter of the tiny model."""
+TOO_EARLY_TO_COUNT = "early"
+"""The user to whom it is added before the worker has joined."""
 
 Step = tuple[str, str]
 """Service and name of a span."""
@@ -144,6 +150,7 @@ async def whole(
         created = await operator.create_tenant("acme", [MODEL])
         client = AsyncInferScale(address, created.api_key, NO_RETRY)
         await stack.enter_async_context(client)
+        await client.add_memory(TOO_EARLY_TO_COUNT, TOO_LONG)
         worker = WorkerProcess(
             address,
             save_model(folder),
@@ -189,22 +196,31 @@ async def test_a_memory_says_where_its_chunk_is(whole: Whole) -> None:
     assert residency.model_revision == status.model_revision
 
 
-async def test_a_fact_too_long_for_the_model_alone_fails_with_the_reason_and_is_text(
+async def test_a_fact_too_long_for_the_model_alone_is_refused_by_the_workers_count(
     whole: Whole,
 ) -> None:
-    """A long word is one token of MiniLM, and nearly one for each letter of the tiny model."""
-    added = await whole.client.add_memory("lengthy", "responsibility " * 100)
+    """One that was added before any worker could count fails visibly, with the same numbers."""
+    user_id = TOO_EARLY_TO_COUNT
 
-    async def has_failed() -> bool:
-        memory = await whole.client.get_memory("lengthy", added.memory.memory_id)
-        return [(s.state, s.reason) for s in memory.encode_status] == [
-            (EncodeState.FAILED, "too_long")
-        ]
+    async def has_failed() -> Memory | None:
+        [memory] = (await whole.client.list_memories(user_id)).memories
+        [status] = memory.encode_status
+        return memory if status.state is EncodeState.FAILED else None
 
-    assert await eventually(has_failed, within_s=30)
-    answer = await whole.ask("lengthy")
+    memory = await eventually(has_failed, within_s=120)
+    [status] = memory.encode_status
+    assert status.num_tokens > 512
+    assert status.reason == f"too_long: {status.num_tokens} tokens; at most 512 fit"
+    answer = await whole.ask(user_id)
     assert answer.served is not None
     assert [f.serving for f in answer.served.facts] == [Serving.PREFILLED]
+
+    with pytest.raises(InvalidInput) as refused:
+        await whole.client.add_memory("late", TOO_LONG)
+    assert refused.value.field == "memory.text"
+    assert refused.value.problem == (
+        f"{status.num_tokens} tokens of model {MODEL!r}; it takes at most 512"
+    )
 
 
 async def test_one_trace_runs_from_the_clients_chat_to_the_first_token(whole: Whole) -> None:

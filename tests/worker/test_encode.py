@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import aclosing
 
 import pytest
@@ -114,7 +115,9 @@ async def test_a_fact_that_is_too_long_fails_and_the_others_do_not(worker: FakeW
     fill(worker)
     worker.control.add("long", "word " * 200)
     results = {r.fact.fact_id: r.reason for r in await encode(worker)}
-    assert results.pop(FactId("long")) == "too_long"
+    reason = results.pop(FactId("long"))
+    assert reason is not None
+    assert re.fullmatch(r"too_long: [2-9]\d\d tokens; at most 120 fit", reason)
     assert set(results.values()) == {None}
 
 

@@ -218,9 +218,11 @@ async def worker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Real
             device=torch.device("cpu"),
         )
         await parts.header.ensure()
-        identity = make_identity(settings.worker, running.model, RECIPE, embedder)
+        identity = make_identity(settings.worker, running.model, parts.rules, embedder)
         server = RpcServer(SharedTokens(internal=TOKEN))
-        servicer = WorkerServicer(identity, parts.encode, parts.generate, parts.forget, parts.cache)
+        servicer = WorkerServicer(
+            identity, parts.encode, parts.generate, parts.forget, parts.cache, parts.lengths
+        )
         server.add(worker_pb2.DESCRIPTOR, add_WorkerServiceServicer_to_server, servicer)
         port = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.drain, 0.0)

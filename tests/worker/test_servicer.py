@@ -17,8 +17,10 @@ from tests.worker.test_encode import encode, fill
 def servicer(worker: FakeWorker) -> WorkerServicer:
     parts, revision = worker.parts, ModelRevision("tiny@1")
     embedder = WordEmbedder().identity
-    identity = WorkerIdentity(WorkerId("w"), "1", "w:1", "tiny", revision, RECIPE, embedder)
-    return WorkerServicer(identity, parts.encode, parts.generate, parts.forget, parts.cache)
+    identity = WorkerIdentity(WorkerId("w"), "1", "w:1", "tiny", revision, RECIPE, embedder, 120)
+    return WorkerServicer(
+        identity, parts.encode, parts.generate, parts.forget, parts.cache, parts.lengths
+    )
 
 
 async def test_log_lines_of_a_call_name_the_tenant_that_it_is_about(

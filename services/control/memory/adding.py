@@ -1,10 +1,10 @@
 """Adding facts: one, or a batch whose items stand or fall one by one.
 
     find      a request id that was used gives its first answer again, before any work
-    embed     in the pool's threads, with no connection held
+    prepare   embed it in the pool's threads, and have a long one counted, with no connection held
     claim     the transaction: request id, fact, encode states, audit entry, jobs; all or nothing
 
-Two requests with one id may both embed; the second then waits at `claim` for the first.
+Two requests with one id may both prepare; the second then waits at `claim` for the first.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from services.control.memory.answers import (
     refusal_of,
 )
 from services.control.memory.commands import AddMemory, BatchAddMemories
-from services.control.memory.preparation import FactPreparation, Stated
+from services.control.memory.lengths import Destination, Stated
+from services.control.memory.preparation import FactPreparation
 from services.control.memory.reading import with_statuses
-from services.control.workers import WorkerDirectory
 
 ADD = "add_memory"
 BATCH_ADD = "batch_add_memories"
@@ -45,12 +45,9 @@ _log = get_logger(__name__)
 
 
 class AddUseCases:
-    def __init__(
-        self, store: Store, preparation: FactPreparation, directory: WorkerDirectory
-    ) -> None:
+    def __init__(self, store: Store, preparation: FactPreparation) -> None:
         self._store = store
         self._preparation = preparation
-        self._directory = directory
 
     async def add(self, caller: TenantPrincipal, command: AddMemory) -> Added:
         """Raises InvalidInput, NotFound (a source turn), QuotaExceeded or AlreadyDeleted."""
@@ -62,7 +59,7 @@ class AddUseCases:
                 models = (await tx.tenants.get()).models
             vector = await self._preparation.vector(
                 Stated("memory.text", command.fact),
-                max_fact_tokens=await self._directory.max_fact_tokens(models),
+                Destination(caller.tenant_id, command.user_id, models),
             )
             return await self._store_fact(caller, command, vector)
 
@@ -74,7 +71,8 @@ class AddUseCases:
                 if outcome is not None:
                     return await _replayed_batch(tx, command, outcome)
                 models = (await tx.tenants.get()).models
-            prepared = await self._prepare(command, models)
+            destination = Destination(caller.tenant_id, command.user_id, models)
+            prepared = await self._prepare(command, destination)
             return await self._store_batch(caller, command, prepared)
 
     async def _store_fact(
@@ -104,7 +102,7 @@ class AddUseCases:
         return Added(memory, state.memory_version, added.already_existed)
 
     async def _prepare(
-        self, command: BatchAddMemories, models: Sequence[str]
+        self, command: BatchAddMemories, destination: Destination
     ) -> list[tuple[NewFact, Embedding] | Refusal]:
         """In the order of the items: what can be stored, or why it cannot."""
         stated = [
@@ -112,8 +110,7 @@ class AddUseCases:
             for index, item in enumerate(command.items)
             if isinstance(item, NewFact)
         ]
-        limit = await self._directory.max_fact_tokens(models)
-        vectors = iter(await self._preparation.vectors(stated, max_fact_tokens=limit))
+        vectors = iter(await self._preparation.vectors(stated, destination))
         prepared: list[tuple[NewFact, Embedding] | Refusal] = []
         for item in command.items:
             outcome = next(vectors) if isinstance(item, NewFact) else item

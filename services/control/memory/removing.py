@@ -24,10 +24,11 @@ from inferscale_core.telemetry.tracing import span
 from services.control.encoding.forgetting import Forgetter
 from services.control.memory.answers import Deleted, RemovedTurns, Updated
 from services.control.memory.commands import DeleteMemory, DeleteTurns, UpdateMemory
-from services.control.memory.preparation import FactPreparation, Stated
+from services.control.memory.lengths import Destination, Stated
+from services.control.memory.preparation import FactPreparation
 from services.control.memory.reading import with_statuses
 from services.control.worker_messages import Forgotten, Purge
-from services.control.workers import UserAt, WorkerDirectory
+from services.control.workers import UserAt
 
 UPDATE = "update_memory"
 DELETE = "delete_memory"
@@ -44,14 +45,12 @@ class RemoveUseCases:
         self,
         store: Store,
         preparation: FactPreparation,
-        directory: WorkerDirectory,
         forgetter: Forgetter,
         *,
         wait_s: float,
     ) -> None:
         self._store = store
         self._preparation = preparation
-        self._directory = directory
         self._forgetter = forgetter
         self._wait_s = wait_s
 
@@ -65,7 +64,7 @@ class RemoveUseCases:
                 models = (await tx.tenants.get()).models
             vector = await self._preparation.vector(
                 Stated("text", command.statement),
-                max_fact_tokens=await self._directory.max_fact_tokens(models),
+                Destination(caller.tenant_id, command.user_id, models),
             )
             async with self._store.transaction(caller.tenant_id) as tx:
                 outcome = await tx.requests.claim(command.request_id, UPDATE, command.content)

@@ -18,7 +18,7 @@ from inferscale_core.ids import ChunkKey, TurnId, UserScope
 from inferscale_core.memory.canonical import ChunkSpec
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.waves import next_wave
-from inferscale_core.retrieval import UserSnapshot
+from inferscale_core.retrieval import FactEntry, UserSnapshot
 from inferscale_core.telemetry import metrics, names
 from inferscale_core.telemetry.tracing import span
 from services.worker.encoding.chunk import ChunkEncoder, Outcome
@@ -38,7 +38,7 @@ PREFIX_MISSING = "prefix_missing"
 
 @dataclass(frozen=True, slots=True)
 class EncodeResult:
-    """reason: why the fact has no chunk; None when it has one."""
+    """reason: why the fact has no chunk, a code and for some figures; None when it has one."""
 
     fact: FactRef
     reason: str | None
@@ -153,7 +153,7 @@ class _Run:
             spec = self._snapshot.spec_of(fact.fact_id)
             if spec is None:
                 if self._is_first(fact.ref):
-                    yield self._counted(EncodeResult(fact.ref, TOO_LONG, len(fact.token_ids)))
+                    yield self._counted(self._too_long(fact))
             elif spec.key in self._mirror:
                 if self._is_first(spec.key):
                     yield self._counted(self._stored(spec))
@@ -211,6 +211,11 @@ class _Run:
             prefix_turn_ids=spec.turn_ids,
             already_resident=self._attempts[spec.key] == 0,
         )
+
+    def _too_long(self, fact: FactEntry) -> EncodeResult:
+        num_tokens, limit = len(fact.token_ids), self._snapshot.rules.max_fact_tokens
+        reason = f"{TOO_LONG}: {num_tokens} tokens; at most {limit} fit"
+        return EncodeResult(fact.ref, reason, num_tokens)
 
     def _without_chunk(self, spec: ChunkSpec, reason: str) -> EncodeResult:
         return EncodeResult(spec.fact, reason, self._num_tokens(spec))

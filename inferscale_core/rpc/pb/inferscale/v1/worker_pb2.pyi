@@ -1,3 +1,5 @@
+import datetime
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from . import chat_pb2 as _chat_pb2
 from . import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
@@ -167,4 +169,32 @@ class CacheStatusResponse(_message.Message):
     memory_version: int
 
     def __init__(self, chunks: _Optional[_Iterable[_Union[ChunkStatus, _Mapping]]]=..., resident_chunks: _Optional[int]=..., resident_bytes: _Optional[int]=..., capacity_bytes: _Optional[int]=..., pinned_bytes: _Optional[int]=..., evictions: _Optional[int]=..., memory_version: _Optional[int]=...) -> None:
+        ...
+
+class Statement(_message.Message):
+    __slots__ = ('text', 'occurred_at')
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    OCCURRED_AT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    occurred_at: _timestamp_pb2.Timestamp
+
+    def __init__(self, text: _Optional[str]=..., occurred_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]=...) -> None:
+        ...
+
+class CountTokensRequest(_message.Message):
+    __slots__ = ('statements',)
+    STATEMENTS_FIELD_NUMBER: _ClassVar[int]
+    statements: _containers.RepeatedCompositeFieldContainer[Statement]
+
+    def __init__(self, statements: _Optional[_Iterable[_Union[Statement, _Mapping]]]=...) -> None:
+        ...
+
+class CountTokensResponse(_message.Message):
+    __slots__ = ('num_tokens', 'max_fact_tokens')
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_FACT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    num_tokens: _containers.RepeatedScalarFieldContainer[int]
+    max_fact_tokens: int
+
+    def __init__(self, num_tokens: _Optional[_Iterable[int]]=..., max_fact_tokens: _Optional[int]=...) -> None:
         ...

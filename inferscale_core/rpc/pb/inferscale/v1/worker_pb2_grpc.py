@@ -28,6 +28,7 @@ class WorkerServiceStub(object):
         self.Generate = channel.unary_stream('/inferscale.v1.WorkerService/Generate', request_serializer=inferscale_dot_v1_dot_worker__pb2.GenerateRequest.SerializeToString, response_deserializer=inferscale_dot_v1_dot_worker__pb2.GenerateResponse.FromString, _registered_method=True)
         self.Forget = channel.unary_unary('/inferscale.v1.WorkerService/Forget', request_serializer=inferscale_dot_v1_dot_worker__pb2.ForgetRequest.SerializeToString, response_deserializer=inferscale_dot_v1_dot_worker__pb2.ForgetResponse.FromString, _registered_method=True)
         self.CacheStatus = channel.unary_unary('/inferscale.v1.WorkerService/CacheStatus', request_serializer=inferscale_dot_v1_dot_worker__pb2.CacheStatusRequest.SerializeToString, response_deserializer=inferscale_dot_v1_dot_worker__pb2.CacheStatusResponse.FromString, _registered_method=True)
+        self.CountTokens = channel.unary_unary('/inferscale.v1.WorkerService/CountTokens', request_serializer=inferscale_dot_v1_dot_worker__pb2.CountTokensRequest.SerializeToString, response_deserializer=inferscale_dot_v1_dot_worker__pb2.CountTokensResponse.FromString, _registered_method=True)
 
 class WorkerServiceServicer(object):
     """Served by a worker, called by control with the internal token. Here the tenant and user are
@@ -63,8 +64,15 @@ class WorkerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CountTokens(self, request, context):
+        """Counts the tokens of facts as encoding would. Keeps nothing of them and asks no engine.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 def add_WorkerServiceServicer_to_server(servicer, server):
-    rpc_method_handlers = {'Encode': grpc.unary_stream_rpc_method_handler(servicer.Encode, request_deserializer=inferscale_dot_v1_dot_worker__pb2.EncodeRequest.FromString, response_serializer=inferscale_dot_v1_dot_worker__pb2.EncodeResponse.SerializeToString), 'Generate': grpc.unary_stream_rpc_method_handler(servicer.Generate, request_deserializer=inferscale_dot_v1_dot_worker__pb2.GenerateRequest.FromString, response_serializer=inferscale_dot_v1_dot_worker__pb2.GenerateResponse.SerializeToString), 'Forget': grpc.unary_unary_rpc_method_handler(servicer.Forget, request_deserializer=inferscale_dot_v1_dot_worker__pb2.ForgetRequest.FromString, response_serializer=inferscale_dot_v1_dot_worker__pb2.ForgetResponse.SerializeToString), 'CacheStatus': grpc.unary_unary_rpc_method_handler(servicer.CacheStatus, request_deserializer=inferscale_dot_v1_dot_worker__pb2.CacheStatusRequest.FromString, response_serializer=inferscale_dot_v1_dot_worker__pb2.CacheStatusResponse.SerializeToString)}
+    rpc_method_handlers = {'Encode': grpc.unary_stream_rpc_method_handler(servicer.Encode, request_deserializer=inferscale_dot_v1_dot_worker__pb2.EncodeRequest.FromString, response_serializer=inferscale_dot_v1_dot_worker__pb2.EncodeResponse.SerializeToString), 'Generate': grpc.unary_stream_rpc_method_handler(servicer.Generate, request_deserializer=inferscale_dot_v1_dot_worker__pb2.GenerateRequest.FromString, response_serializer=inferscale_dot_v1_dot_worker__pb2.GenerateResponse.SerializeToString), 'Forget': grpc.unary_unary_rpc_method_handler(servicer.Forget, request_deserializer=inferscale_dot_v1_dot_worker__pb2.ForgetRequest.FromString, response_serializer=inferscale_dot_v1_dot_worker__pb2.ForgetResponse.SerializeToString), 'CacheStatus': grpc.unary_unary_rpc_method_handler(servicer.CacheStatus, request_deserializer=inferscale_dot_v1_dot_worker__pb2.CacheStatusRequest.FromString, response_serializer=inferscale_dot_v1_dot_worker__pb2.CacheStatusResponse.SerializeToString), 'CountTokens': grpc.unary_unary_rpc_method_handler(servicer.CountTokens, request_deserializer=inferscale_dot_v1_dot_worker__pb2.CountTokensRequest.FromString, response_serializer=inferscale_dot_v1_dot_worker__pb2.CountTokensResponse.SerializeToString)}
     generic_handler = grpc.method_handlers_generic_handler('inferscale.v1.WorkerService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
     server.add_registered_method_handlers('inferscale.v1.WorkerService', rpc_method_handlers)
@@ -89,3 +97,7 @@ class WorkerService(object):
     @staticmethod
     def CacheStatus(request, target, options=(), channel_credentials=None, call_credentials=None, insecure=False, compression=None, wait_for_ready=None, timeout=None, metadata=None):
         return grpc.experimental.unary_unary(request, target, '/inferscale.v1.WorkerService/CacheStatus', inferscale_dot_v1_dot_worker__pb2.CacheStatusRequest.SerializeToString, inferscale_dot_v1_dot_worker__pb2.CacheStatusResponse.FromString, options, channel_credentials, insecure, call_credentials, compression, wait_for_ready, timeout, metadata, _registered_method=True)
+
+    @staticmethod
+    def CountTokens(request, target, options=(), channel_credentials=None, call_credentials=None, insecure=False, compression=None, wait_for_ready=None, timeout=None, metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/inferscale.v1.WorkerService/CountTokens', inferscale_dot_v1_dot_worker__pb2.CountTokensRequest.SerializeToString, inferscale_dot_v1_dot_worker__pb2.CountTokensResponse.FromString, options, channel_credentials, insecure, call_credentials, compression, wait_for_ready, timeout, metadata, _registered_method=True)

@@ -10,6 +10,7 @@ class WorkerServiceStub:
     Generate: grpc.aio.UnaryStreamMultiCallable[pb.GenerateRequest, pb.GenerateResponse]
     Forget: grpc.aio.UnaryUnaryMultiCallable[pb.ForgetRequest, pb.ForgetResponse]
     CacheStatus: grpc.aio.UnaryUnaryMultiCallable[pb.CacheStatusRequest, pb.CacheStatusResponse]
+    CountTokens: grpc.aio.UnaryUnaryMultiCallable[pb.CountTokensRequest, pb.CountTokensResponse]
 
 class WorkerServiceServicer:
     def Encode(
@@ -32,6 +33,11 @@ class WorkerServiceServicer:
         request: pb.CacheStatusRequest,
         context: grpc.aio.ServicerContext[pb.CacheStatusRequest, pb.CacheStatusResponse],
     ) -> Awaitable[pb.CacheStatusResponse]: ...
+    def CountTokens(
+        self,
+        request: pb.CountTokensRequest,
+        context: grpc.aio.ServicerContext[pb.CountTokensRequest, pb.CountTokensResponse],
+    ) -> Awaitable[pb.CountTokensResponse]: ...
 
 def add_WorkerServiceServicer_to_server(
     servicer: WorkerServiceServicer, server: grpc.aio.Server
