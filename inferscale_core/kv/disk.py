@@ -36,11 +36,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from typing_extensions import Buffer
-
 from inferscale_core.ids import ChunkKey, UserScope
 from inferscale_core.memory.disk_keys import DiskKey
 from inferscale_core.memory.facts import FactRef
+
+Buffer = bytes | bytearray | memoryview
+"""Of a tensor: `memoryview(tensor.view(torch.uint8).numpy())`, contiguous."""
 
 
 @dataclass(frozen=True, slots=True)
