@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from examples.answers import Asked, Pair
 from inferscale_core.client import Delta, Done, InferScale, Sampling, Served, ServingMode
@@ -15,8 +15,29 @@ class NotComparable(Exception):
     """A pair could not be measured so that it may be compared. The message says why."""
 
 
-OnText = Callable[[str], None]
-OnServed = Callable[[Served], None]
+class Onlooker:
+    """Sees how a pair is asked. This one shows nothing of it.
+
+    `served`, `text` and `answered` are told of the injected half alone.
+    """
+
+    def waiting(self, mode: ServingMode) -> AbstractContextManager[object]:
+        """Entered when the question is sent, left with the first token or an error."""
+        return nullcontext()
+
+    def served(self, served: Served) -> None:
+        """What came with the first token."""
+
+    def text(self, piece: str) -> None:
+        """A piece of the answer, as it comes."""
+
+    def answered(self, asked: Asked) -> None: ...
+
+    def not_counted(self, problem: str) -> None:
+        """The pair may not be compared and is asked again."""
+
+
+UNSEEN = Onlooker()
 
 
 def ask(
@@ -27,44 +48,36 @@ def ask(
     k: int,
     mode: ServingMode,
     max_tokens: int,
-    on_served: OnServed | None = None,
-    on_text: OnText | None = None,
+    onlooker: Onlooker = UNSEEN,
 ) -> Asked:
-    """One timed chat: its cache salt is used once, so the engine's own prefix cache is no help.
-
-    `on_text` gets each piece of the answer as it comes, `on_served` what came with the first token.
-    """
+    """One timed chat: its cache salt is used once, so the engine's own prefix cache is no help."""
     started = time.monotonic()
-    served: Served | None = None
-    done = False
-    ttft_s = 0.0
-    pieces = []
-    for event in client.chat(
+    events = client.chat(
         user_id,
         question,
         k=k,
         mode=mode,
         timed=True,
         sampling=Sampling(temperature=0.0, max_tokens=max_tokens),
-    ):
+    )
+    with onlooker.waiting(mode):
+        served = next(event for event in events if isinstance(event, Served))
+        ttft_s = time.monotonic() - started
+    onlooker.served(served)
+    pieces = []
+    done: Done | None = None
+    for event in events:
         match event:
-            case Served():
-                ttft_s = time.monotonic() - started
-                served = event
-                if on_served:
-                    on_served(event)
             case Delta(text):
                 pieces.append(text)
-                if on_text:
-                    on_text(text)
+                onlooker.text(text)
             case Done():
-                done = True
-    assert served is not None, "a chat that ends has been served"
-    assert done, "a chat ends with Done, or with an error"
+                done = event
+    assert done is not None, "a chat ends with Done, or with an error"
     return Asked(
         answer="".join(pieces),
         facts=served.facts,
-        usage=served.usage,
+        usage=done.usage,
         timings=served.timings,
         ttft_s=ttft_s,
         total_s=time.monotonic() - started,
@@ -78,9 +91,7 @@ def ask_pair(
     *,
     k: int,
     max_tokens: int = 1,
-    on_served: OnServed | None = None,
-    on_text: OnText | None = None,
-    on_repeat: Callable[[str], None] | None = None,
+    onlooker: Onlooker = UNSEEN,
 ) -> Pair:
     """The question injected and then as text, repeated until the two may be compared.
 
@@ -94,14 +105,14 @@ def ask_pair(
             k=k,
             mode=ServingMode.INJECTED,
             max_tokens=max_tokens,
-            on_served=on_served,
-            on_text=on_text,
+            onlooker=onlooker,
         )
-        text = ask(client, user_id, question, k=k, mode=ServingMode.TEXT, max_tokens=1)
+        onlooker.answered(injected)
+        with onlooker.waiting(ServingMode.TEXT):
+            text = ask(client, user_id, question, k=k, mode=ServingMode.TEXT, max_tokens=1)
         pair = Pair(k, injected, text)
         problem = pair.why_not_counted()
         if problem is None:
             return pair
-        if on_repeat:
-            on_repeat(problem)
+        onlooker.not_counted(problem)
     raise NotComparable(f"no pair at k = {k} counted in {TIMES_TRIED} tries: {problem}")

@@ -87,18 +87,14 @@ class Demo:
         view.show_heading(self.console, f"{len(questions)} questions, k = {K_OF_QUESTIONS}")
         for number, question in enumerate(questions, start=1):
             view.show_question(self.console, number, len(questions), question.text)
-            answer = view.AnswerView(self.console)
             pair = ask_pair(
                 client,
                 self.story.user_id,
                 question.text,
                 k=K_OF_QUESTIONS,
                 max_tokens=ANSWER_TOKENS,
-                on_served=answer.served,
-                on_text=answer.text,
-                on_repeat=answer.repeat,
+                onlooker=view.AnswerView(self.console, self.steps),
             )
-            answer.end()
             view.show_pair(self.console, pair)
 
     def sweep(self, client: InferScale) -> None:
@@ -107,18 +103,11 @@ class Demo:
         self.console.print(f"  [bold cyan]{escape(question)}[/]\n")
         pairs: list[Pair] = []
         for k in self.k_swept:
-            with self.steps.step(f"k = {k}, injected and as text") as step:
-                pair = ask_pair(
-                    client, self.story.user_id, question, k=k, on_repeat=self._say_repeat
-                )
-                step.result(f"{pair.speedup:.1f}x faster injected")
-                pairs.append(pair)
+            onlooker = view.PairView(self.console, self.steps, f"k = {k}")
+            pairs.append(ask_pair(client, self.story.user_id, question, k=k, onlooker=onlooker))
         view.show_sweep(self.console, pairs)
         view.show_bars(self.console, pairs)
         RESULTS.write_text(json.dumps([pair.as_row() for pair in pairs], indent=1) + "\n")
-
-    def _say_repeat(self, problem: str) -> None:
-        self.console.print(f"  [yellow]not counted, asked again: {problem}[/]")
 
     def stay_up(self, stack: Stack, api_key: str) -> None:
         view.show_heading(self.console, "The services stay up; Ctrl-C ends them")

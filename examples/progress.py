@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -31,19 +32,6 @@ class Step:
     def result(self, detail: str) -> None:
         """What stands beside the title once the step is done."""
         self.detail = detail
-
-
-class _PlainStep(Step):
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-        self._shown_at = self.started
-
-    def say(self, detail: str, share: float | None = None) -> None:
-        super().say(detail, share)
-        if time.monotonic() - self._shown_at >= PLAIN_LINE_EVERY_S:
-            self._shown_at = time.monotonic()
-            self._console.print(f"      {detail} ({self.elapsed_s:.0f} s)", style="dim")
 
 
 class _LiveStep(Step):
@@ -88,7 +76,20 @@ class Steps:
     @contextmanager
     def _plain(self, title: str) -> Iterator[Step]:
         self._console.print(f"  … {title}", style="dim")
-        yield _PlainStep(self._console)
+        step, is_over = Step(), Event()
+        showing = Thread(target=self._show_now_and_then, args=(step, is_over), daemon=True)
+        showing.start()
+        try:
+            yield step
+        finally:
+            is_over.set()
+            showing.join()
+
+    def _show_now_and_then(self, step: Step, is_over: Event) -> None:
+        """Also of a step that says nothing itself, since it waits."""
+        while not is_over.wait(PLAIN_LINE_EVERY_S):
+            detail = step.detail or "still going on"
+            self._console.print(f"      {detail} ({step.elapsed_s:.0f} s)", style="dim")
 
     def _line(self, mark: str, title: str, step: Step) -> None:
         detail = f"  [dim]{step.detail}[/]" if step.detail else ""

@@ -79,9 +79,9 @@ def running_stack(folder: Path, steps: Steps, *, with_worker: bool = True) -> It
     """
     settings = Settings()
     folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as started:
-        _check_machine(settings, folder, steps)
-        model = _model_path(settings, steps) if with_worker else ""
+    _check_machine(settings, folder, steps)
+    model = _model_path(settings, steps) if with_worker else ""
+    with _ended_in_a_step(steps) as started:
         service, admin = _start_postgres(folder / "postgres", steps, started)
         tokens = _tokens(service)
         services = [_start("control", "services.control", tokens, folder, started)]
@@ -105,6 +105,17 @@ def running_stack(folder: Path, steps: Steps, *, with_worker: bool = True) -> It
             service_url=service,
             admin_url=admin,
         )
+
+
+@contextmanager
+def _ended_in_a_step(steps: Steps) -> Iterator[ExitStack]:
+    """A stack whose end shows progress: calls that are open have time to end."""
+    started = ExitStack()
+    try:
+        yield started
+    finally:
+        with steps.step("Stop what was started"), started:
+            pass
 
 
 def _check_machine(settings: Settings, folder: Path, steps: Steps) -> None:

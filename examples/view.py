@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from rich import box
 from rich.console import Console
@@ -10,7 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from examples.answers import Asked, Pair
-from inferscale_core.client import Served
+from examples.asking import Onlooker
+from examples.progress import Steps
+from inferscale_core.client import Served, ServingMode
 
 BAR_WIDTH = 40
 FACTS_SHOWN = 3
@@ -26,11 +29,27 @@ def show_question(console: Console, number: int, of: int, question: str) -> None
     console.print(f"[bold cyan]{number}/{of}  {escape(question)}[/]")
 
 
-class AnswerView:
+class PairView(Onlooker):
+    """Shows how long each half of a pair takes to its first token, while it takes it."""
+
+    def __init__(self, console: Console, steps: Steps, subject: str = "First token") -> None:
+        self._console = console
+        self._steps = steps
+        self._subject = subject
+
+    def waiting(self, mode: ServingMode) -> AbstractContextManager[object]:
+        way = "as text" if mode is ServingMode.TEXT else "injected"
+        return self._steps.step(f"{self._subject}, {way}")
+
+    def not_counted(self, problem: str) -> None:
+        self._console.print(f"  [yellow]not counted, asked again: {problem}[/]")
+
+
+class AnswerView(PairView):
     """Shows one answer as it streams: first the best facts, then the text, wrapped by words."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, steps: Steps) -> None:
+        super().__init__(console, steps)
         self._column = 0
 
     def served(self, served: Served) -> None:
@@ -50,12 +69,11 @@ class AnswerView:
         self._console.print(escape(piece), style="bold", end="", soft_wrap=True)
         self._column += len(piece)
 
-    def repeat(self, problem: str) -> None:
-        self._console.print(f"\n     [yellow]not counted, asked again: {problem}[/]")
-        self._column = 0
-
-    def end(self) -> None:
+    def answered(self, asked: Asked) -> None:
         self._console.print()
+        num_tokens, seconds = asked.usage.completion_tokens, asked.total_s
+        self._console.print(f"     [dim]{seconds:.1f} s, tokens: {num_tokens}[/]")
+        self._column = 0
 
 
 def show_pair(console: Console, pair: Pair) -> None:

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from examples.answers import Asked, Pair
+from examples.progress import Steps
 from examples.view import AnswerView, show_bars, show_pair, show_sweep
 from inferscale_core.client import Served, ServedFact, Serving, Timings, Usage
 
@@ -88,14 +89,16 @@ def test_everything_fits_into_80_columns_without_a_terminal(pair: Pair) -> None:
 
 def test_a_streamed_answer_keeps_its_words_and_its_brackets(pair: Pair) -> None:
     output = io.StringIO()
-    view = AnswerView(Console(file=output, width=60))
+    console = Console(file=output, width=60)
+    view = AnswerView(console, Steps(console))
     view.served(Served(pair.injected.facts, pair.injected.usage, NO_TIME))
     pieces = ["You", " like", " [really]", " good", " soup", ",", "\n", "Mira", "."] * 5
     for piece in pieces:
         view.text(piece)
-    view.end()
-    shown = output.getvalue()
+    view.answered(pair.injected)
+    shown, _, took = output.getvalue().rpartition("\n     ")
     assert max(map(len, shown.splitlines())) <= 60
     assert "and 17 more" in shown
     answer = " ".join(shown.partition("more")[2].split())
     assert answer == " ".join("".join(pieces).split())
+    assert took == "2.0 s, tokens: 1\n"

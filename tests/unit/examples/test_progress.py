@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -22,12 +23,23 @@ def test_without_a_terminal_a_step_is_a_line_before_and_a_line_after() -> None:
     assert after.endswith("0.0 s  3.1 GB")
 
 
-def test_a_long_step_shows_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PLAIN_LINE_EVERY_S", 0.0)
+@pytest.mark.parametrize(
+    ("said", "shown"), [("12 of 58 facts", "12 of 58 facts (0 s)"), ("", "still going on (0 s)")]
+)
+def test_a_long_step_shows_where_it_is_though_it_says_nothing_new(
+    monkeypatch: pytest.MonkeyPatch, said: str, shown: str
+) -> None:
+    monkeypatch.setattr(progress, "PLAIN_LINE_EVERY_S", 0.01)
     output = io.StringIO()
     with Steps(Console(file=output)).step("Encode") as step:
-        step.say("12 of 58 facts", 0.2)
-    assert "12 of 58 facts (0 s)" in output.getvalue()
+        step.say(said, 0.2)
+        deadline = time.monotonic() + 5
+        while output.getvalue().count(shown) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert output.getvalue().count(shown) >= 2
+    lines = output.getvalue()
+    time.sleep(0.05)
+    assert output.getvalue() == lines, "a step that is over still speaks"
 
 
 def test_a_step_that_fails_is_not_shown_as_done() -> None:
