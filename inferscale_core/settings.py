@@ -85,6 +85,14 @@ class WorkerSettings(_Section):
     max_users_cached: int = Field(10_000, ge=1)
     """Users whose facts and embeddings are kept; the least recently used go first."""
 
+    search_bytes: int = Field(1 << 30, ge=0)
+    """Bytes of GPU memory for the embeddings of the users searched last (1.5 KB a fact and up to
+    twice that with room to grow); those of others wait in host memory. Ignored on the CPU."""
+
+    min_injected_tokens: int | None = Field(None, ge=0)
+    """A chat whose memory is shorter than this is served as text, which is as fast. Default:
+    measured with the engine when the worker starts; 0 on a CPU, where injection always pays."""
+
     encode_batch: int = Field(64, ge=1, le=1024)
     """Encode requests in the engine at once, over all users."""
 

@@ -1,6 +1,13 @@
 """Text to vectors: one embedder, the same in control and on every worker."""
 
+from inferscale_core.embedding.batcher import BatchingEmbedder
 from inferscale_core.embedding.embedder import Embedder, EmbedderIdentity, checked_unit_vectors
 from inferscale_core.embedding.load import load_embedder
 
-__all__ = ["Embedder", "EmbedderIdentity", "checked_unit_vectors", "load_embedder"]
+__all__ = [
+    "BatchingEmbedder",
+    "Embedder",
+    "EmbedderIdentity",
+    "checked_unit_vectors",
+    "load_embedder",
+]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from inferscale_core.embedding.embedder import EmbedderIdentity, Vectors, checked_unit_vectors
+from inferscale_core.embedding.lean import LeanForward, encode
 from inferscale_core.errors import Unsupported
 
 _BATCH_TEXTS = 32
@@ -19,9 +20,21 @@ import. 32 short texts take about 40 ms on two CPU cores with all-MiniLM-L6-v2."
 class SentenceTransformerEmbedder:
     """Runs the model one batch at a time, since its tokenizer keeps state between calls."""
 
-    def __init__(self, model: Any, *, embedder_id: str, revision: str, dimension: int) -> None:
-        """Raises Unsupported when the model's vectors do not have `dimension` components."""
+    def __init__(
+        self,
+        model: Any,
+        *,
+        embedder_id: str,
+        revision: str,
+        dimension: int,
+        lean: LeanForward | None = None,
+    ) -> None:
+        """lean: the same model's forward pass, checked; without it `encode` is called.
+
+        Raises Unsupported when the model's vectors do not have `dimension` components.
+        """
         self._model = model
+        self._lean = lean
         self._lock = threading.Lock()
         actual = self._forward(["dimension"]).shape[1]
         if actual != dimension:
@@ -56,7 +69,4 @@ class SentenceTransformerEmbedder:
 
     def _forward(self, texts: list[str]) -> Vectors:
         with self._lock:
-            vectors = self._model.encode(
-                texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
-            )
-        return np.asarray(vectors, dtype=np.float32)
+            return self._lean(texts) if self._lean else encode(self._model, texts)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from inferscale_core.ids import FactId
-from inferscale_core.retrieval.similarity import similarities
+from inferscale_core.retrieval.similarity import best, similarities
 from inferscale_core.retrieval.vectors import FactVectors
 
 _BLOCK_ROWS = 256
@@ -25,30 +25,29 @@ def nearest_earlier(
     """For each wanted fact its `limit` most similar earlier facts, most similar first.
 
     order: the facts that may be chosen or wanted, earliest first. newest_facts: only that many
-    facts just before the wanted one are looked at. Ties go to the older fact id.
+    facts just before the wanted one are looked at. Ties go to the older fact id. The same on every
+    device: chunk keys depend on it.
     """
     wanted = list(wanted)
-    if limit == 0:
+    if limit == 0 or not wanted:
         return dict.fromkeys(wanted, ())
+    matrix = vectors.on_device()
     place_by_id = {fact_id: place for place, fact_id in enumerate(order)}
     never = len(order)
     places = torch.tensor(
-        [place_by_id.get(fact_id, never) for fact_id in vectors.ids],
-        dtype=torch.long,
-        device=vectors.matrix.device,
+        [place_by_id.get(fact_id, never) for fact_id in vectors.ids], device=matrix.device
     )
     chosen: dict[FactId, tuple[FactId, ...]] = {}
     for begin in range(0, len(wanted), _BLOCK_ROWS):
         block = wanted[begin : begin + _BLOCK_ROWS]
-        rows = torch.tensor([vectors.row_by_id[fact_id] for fact_id in block])
-        scores = similarities(vectors.matrix[rows], vectors.matrix)
+        rows = torch.tensor([vectors.row_of(fact_id) for fact_id in block], device=matrix.device)
         own = places[rows][:, None]
         allowed = places[None] < own
         if newest_facts is not None:
             allowed &= places[None] >= own - newest_facts
-        scores.masked_fill_(~allowed, -torch.inf)
-        best = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :limit].tolist()
+        scores = similarities(matrix[rows], matrix).masked_fill_(~allowed, -torch.inf)
+        indices = best(scores, limit)[1].tolist()
         counts = allowed.sum(dim=1).clamp(max=limit).tolist()
-        for fact_id, row, count in zip(block, best, counts, strict=True):
+        for fact_id, row, count in zip(block, indices, counts, strict=True):
             chosen[fact_id] = tuple(vectors.ids[index] for index in row[:count])
     return chosen

@@ -18,6 +18,7 @@ from inferscale_core.memory.canonical import ChunkSpec, chunk_key
 from inferscale_core.memory.recipes import Prefix, Recipe
 from inferscale_core.retrieval.delta import FactEntry, MemoryDelta, TurnEntry
 from inferscale_core.retrieval.neighbours import nearest_earlier
+from inferscale_core.retrieval.rows import SearchDevice
 from inferscale_core.retrieval.vectors import FactVectors
 from inferscale_core.retrieval.windows import TurnWindows
 
@@ -75,7 +76,7 @@ class UserSnapshot:
 
     @classmethod
     def empty(
-        cls, scope: UserScope, rules: ChunkRules, dimension: int, device: torch.device
+        cls, scope: UserScope, rules: ChunkRules, dimension: int, device: SearchDevice
     ) -> UserSnapshot:
         vectors = FactVectors.empty(dimension, device)
         return cls(scope, rules, 0, 0, {}, {}, vectors, TurnWindows(), {})

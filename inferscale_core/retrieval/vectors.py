@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
 from inferscale_core.ids import FactId
-from inferscale_core.retrieval.similarity import as_exact, rank, similarities
+from inferscale_core.retrieval.rows import SearchDevice, VectorRows
+from inferscale_core.retrieval.similarity import as_exact, best, similarities
 
 
 @dataclass(frozen=True, slots=True)
 class FactVectors:
-    """Immutable. matrix: [num_facts, dimension] float32 on the device of search; row i is ids[i].
+    """Immutable. Row i is that of ids[i].
 
-    Rows are sorted by fact id, so that a stable sort by similarity puts the older id first.
+    Rows are sorted by fact id, so that among equal similarities the first row is that of the older
+    id. Ids grow with time, so new facts are appended and nothing is copied; an update, a delete and
+    an id that arrives late copy the user's rows.
     """
 
     ids: tuple[FactId, ...]
-    row_by_id: Mapping[FactId, int]
-    matrix: torch.Tensor
+    rows: VectorRows
+    device: SearchDevice
 
     @classmethod
-    def empty(cls, dimension: int, device: torch.device) -> FactVectors:
-        return cls((), {}, torch.empty((0, dimension), dtype=torch.float32, device=device))
+    def empty(cls, dimension: int, device: SearchDevice) -> FactVectors:
+        return cls((), VectorRows.of(torch.empty(0, dimension)), device)
+
+    @property
+    def matrix(self) -> torch.Tensor:
+        """[num_facts, dimension] float32, in host memory."""
+        return self.rows.first(len(self.ids))
+
+    def on_device(self) -> torch.Tensor:
+        """The matrix where it is searched."""
+        return self.device.search_rows(self.rows, len(self.ids))
+
+    def row_of(self, fact_id: FactId) -> int:
+        """Of an id that is here."""
+        return bisect_left(self.ids, fact_id)
 
     def replaced(
         self, removed: Iterable[FactId], added_ids: list[FactId], added: torch.Tensor | None
@@ -33,25 +50,33 @@ class FactVectors:
 
         Raises InvalidInput for an added vector that is not finite and of norm 1.
         """
-        gone = {*removed, *added_ids}
-        kept = [fact_id for fact_id in self.ids if fact_id not in gone]
-        rows = self.matrix[self._rows(kept)]
-        if added is not None and added_ids:
-            rows = torch.cat([rows, as_exact(added).to(self.matrix.device)])
-        unsorted = kept + added_ids
-        order = sorted(range(len(unsorted)), key=unsorted.__getitem__)
-        ids = tuple(unsorted[index] for index in order)
-        matrix = rows[torch.tensor(order, dtype=torch.long, device=self.matrix.device)]
-        return FactVectors(ids, {fact_id: row for row, fact_id in enumerate(ids)}, matrix)
+        order = sorted(range(len(added_ids)), key=added_ids.__getitem__)
+        new_ids = tuple(added_ids[index] for index in order)
+        new_rows = self.matrix[:0] if added is None else as_exact(added)[order]
+        gone = {*removed, *new_ids}
+        kept = [row for row, fact_id in enumerate(self.ids) if fact_id not in gone]
+        if len(kept) < len(self.ids) or (self.ids and new_ids and new_ids[0] < self.ids[-1]):
+            return self._merged(kept, new_ids, new_rows)
+        if not new_ids:
+            return self
+        rows = self.rows.appended(len(self.ids), new_rows)
+        return FactVectors(self.ids + new_ids, rows, self.device)
 
     def nearest(self, query: torch.Tensor, limit: int) -> list[tuple[FactId, float]]:
         """The `limit` facts most similar to a unit vector ([dimension]), most similar first."""
-        exact = as_exact(query.to(self.matrix.device))
-        scores = similarities(exact[None], self.matrix)[0]
-        best = rank(scores, limit)
-        values = scores[best].tolist()
-        return [(self.ids[row], value) for row, value in zip(best, values, strict=True)]
+        rows = self.on_device()
+        exact = as_exact(query.cpu()).to(rows.device)
+        values, indices = best(similarities(exact[None], rows)[0], limit)
+        # Both in one copy: it is what waits for the device.
+        bits, places = torch.stack([values.view(torch.int64), indices]).cpu()
+        scores = bits.contiguous().view(torch.float64).tolist()
+        return [(self.ids[row], score) for row, score in zip(places.tolist(), scores, strict=True)]
 
-    def _rows(self, ids: Iterable[FactId]) -> torch.Tensor:
-        rows = [self.row_by_id[fact_id] for fact_id in ids]
-        return torch.tensor(rows, dtype=torch.long, device=self.matrix.device)
+    def _merged(
+        self, kept: list[int], new_ids: tuple[FactId, ...], new_rows: torch.Tensor
+    ) -> FactVectors:
+        """In rows of their own, so that what was removed ends with the last version that saw it."""
+        ids = [*(self.ids[row] for row in kept), *new_ids]
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        rows = torch.cat([self.matrix[kept], new_rows])[order]
+        return FactVectors(tuple(ids[place] for place in order), VectorRows.of(rows), self.device)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import torch
 
-from inferscale_core.embedding import Embedder, load_embedder
+from inferscale_core.embedding import BatchingEmbedder, Embedder, load_embedder
 from inferscale_core.errors import Unsupported
 from inferscale_core.ids import WorkerId
 from inferscale_core.memory.canonical import header_key
 from inferscale_core.memory.recipes import Recipe, recipe_by_name
 from inferscale_core.prompt import PromptFormat
-from inferscale_core.retrieval import ChunkRules
+from inferscale_core.retrieval import ChunkRules, SearchDevice
 from inferscale_core.settings import EmbedderSettings, Settings, WorkerSettings
 from inferscale_core.telemetry.metrics import CacheMetrics, QueueMetrics
 from services.worker.cache_status import CacheReport
@@ -103,10 +103,13 @@ def build_parts(
             f"a context of {engine.max_model_len} tokens has no room beside "
             f"the {len(header_ids)} of recipe {recipe.name!r}'s header"
         )
+    # On the CPU, rows are where they are searched already.
+    search = SearchDevice(device, 0 if device.type == "cpu" else settings.search_bytes)
+    CacheMetrics("vectors", resident_bytes=lambda: search.resident_bytes)
     users = UserCache(
         source,
         prompt_format,
-        new_snapshot_factory(rules, embedder.identity.dimension, device),
+        new_snapshot_factory(rules, embedder.identity.dimension, search),
         settings.max_users_cached,
         keep_turns=recipe.num_turns > 0,
         metrics=CacheMetrics("users"),
@@ -137,7 +140,7 @@ async def load_text_parts(
 ) -> tuple[Embedder, Recipe, PromptFormat]:
     """The embedder and the prompt format. Raises Unsupported when the embedder is another."""
     recipe = recipe_by_name(settings.recipe.name)
-    embedder = await asyncio.to_thread(load_embedder, settings.embedder)
+    embedder = BatchingEmbedder(await asyncio.to_thread(load_embedder, settings.embedder))
     tokenizer = await asyncio.to_thread(load_tokenizer, model)
     return embedder, recipe, PromptFormat(tokenizer, recipe)
 

@@ -17,7 +17,14 @@ from inferscale_core.ids import ConversationId, FactId, TenantId, TurnId, UserId
 from inferscale_core.memory.canonical import user_scope
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.prompt import PromptFormat
-from inferscale_core.retrieval import ChunkRules, FactEntry, MemoryDelta, TurnEntry, UserSnapshot
+from inferscale_core.retrieval import (
+    ChunkRules,
+    FactEntry,
+    MemoryDelta,
+    SearchDevice,
+    TurnEntry,
+    UserSnapshot,
+)
 from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2
 from inferscale_core.telemetry import names
 from inferscale_core.telemetry.metrics import CacheMetrics
@@ -144,7 +151,7 @@ class UserCache:
 
 
 def new_snapshot_factory(
-    rules: ChunkRules, dimension: int, device: torch.device
+    rules: ChunkRules, dimension: int, device: SearchDevice
 ) -> Callable[[UserScope], UserSnapshot]:
     return lambda scope: UserSnapshot.empty(scope, rules, dimension, device)
 

@@ -19,7 +19,14 @@ from inferscale_core.ids import (
 from inferscale_core.memory.canonical import user_scope
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.recipes import Prefix, Recipe
-from inferscale_core.retrieval import ChunkRules, FactEntry, MemoryDelta, TurnEntry, UserSnapshot
+from inferscale_core.retrieval import (
+    ChunkRules,
+    FactEntry,
+    MemoryDelta,
+    SearchDevice,
+    TurnEntry,
+    UserSnapshot,
+)
 
 DIMENSION = 4
 SCOPE = user_scope(TenantId("tenant"), UserId("user"))
@@ -52,8 +59,8 @@ def rules(of: Recipe | None = None, max_prompt_tokens: int = 1000) -> ChunkRules
     )
 
 
-def empty(of: ChunkRules | None = None) -> UserSnapshot:
-    return UserSnapshot.empty(SCOPE, of or rules(), DIMENSION, torch.device("cpu"))
+def empty(of: ChunkRules | None = None, device: SearchDevice | None = None) -> UserSnapshot:
+    return UserSnapshot.empty(SCOPE, of or rules(), DIMENSION, device or SearchDevice.host())
 
 
 def fact(

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from inferscale_core.retrieval.similarity import as_exact, rank, similarities
+from inferscale_core.retrieval.similarity import as_exact, best, similarities
 
 
 def unit_vectors(num: int, dimension: int, seed: int) -> torch.Tensor:
@@ -35,6 +37,26 @@ def test_rounding_moves_a_similarity_by_less_than_float32_would() -> None:
     assert float((exact - true).abs().max()) < 3e-7
 
 
+def ranked(scores: torch.Tensor, limit: int) -> list[int]:
+    indices: list[int] = best(scores, limit)[1].tolist()
+    return indices
+
+
 def test_ranking_puts_the_greatest_first_and_ties_by_index() -> None:
-    assert rank(torch.tensor([0.5, 0.9, 0.5, 0.9]), 3) == [1, 3, 0]
-    assert rank(torch.tensor([1.0]), 0) == []
+    assert ranked(torch.tensor([0.5, 0.9, 0.5, 0.9]), 3) == [1, 3, 0]
+    assert ranked(torch.tensor([1.0]), 0) == []
+    assert ranked(torch.tensor([]), 3) == []
+    assert ranked(torch.tensor([0.5, -torch.inf, 0.7]), 5) == [2, 0, 1]
+
+
+@given(
+    st.lists(st.lists(st.integers(-2, 2), min_size=7, max_size=7), min_size=1), st.integers(0, 9)
+)
+def test_ranking_equals_a_stable_sort(rows: list[list[int]], limit: int) -> None:
+    scores = torch.tensor(rows, dtype=torch.float64).masked_fill_(
+        torch.tensor(rows) == -2, -torch.inf
+    )
+    values, indices = best(scores, limit)
+    expected = torch.sort(scores, dim=1, descending=True, stable=True)
+    assert torch.equal(indices, expected.indices[:, :limit])
+    assert torch.equal(values, expected.values[:, :limit])

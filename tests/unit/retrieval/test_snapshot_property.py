@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferscale_core.memory.recipes import Prefix
-from inferscale_core.retrieval import ChunkRules, FactEntry, TurnEntry, UserSnapshot
-from tests.unit.retrieval.factories import delta, empty, fact, recipe, rules, turn
+from inferscale_core.retrieval import (
+    ChunkRules,
+    FactEntry,
+    SearchDevice,
+    TurnEntry,
+    UserSnapshot,
+)
+from tests.unit.retrieval.factories import DIMENSION, delta, empty, fact, recipe, rules, turn
 
 _rules = st.builds(
     rules,
@@ -110,7 +117,8 @@ def test_step_by_step_gives_what_the_live_facts_give_at_once(
     of: ChunkRules, batches: list[list[tuple[str, int, int]]]
 ) -> None:
     history = History()
-    snapshot = empty(of)
+    # A device with room for one version's rows of this user.
+    snapshot = empty(of, SearchDevice(torch.device("cpu"), 2 * 64 * DIMENSION * 4))
     for batch in batches:
         for step in batch:
             history.write(*step)
@@ -120,6 +128,7 @@ def test_step_by_step_gives_what_the_live_facts_give_at_once(
         assert list(snapshot.facts.items()) == list(expected.facts.items())
         assert snapshot.vectors.ids == expected.vectors.ids
         assert bool((snapshot.vectors.matrix == expected.vectors.matrix).all())
+        assert torch.equal(snapshot.vectors.on_device(), expected.vectors.matrix)
 
 
 @settings(max_examples=100, deadline=None)
