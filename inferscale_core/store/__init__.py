@@ -19,6 +19,7 @@ from inferscale_core.store.changes import ChangeReader
 from inferscale_core.store.checks import Embedding
 from inferscale_core.store.database import Store
 from inferscale_core.store.deletions import DeletionRepository
+from inferscale_core.store.disk_keys import DiskKeyRepository
 from inferscale_core.store.embedded import EmbeddedPostgres, service_url
 from inferscale_core.store.encodings import EncodingRepository
 from inferscale_core.store.facts import FactRepository
@@ -39,6 +40,7 @@ __all__ = [
     "AuditLog",
     "ChangeReader",
     "DeletionRepository",
+    "DiskKeyRepository",
     "EmbeddedPostgres",
     "Embedding",
     "EncodeJob",

@@ -9,6 +9,7 @@ from inferscale_core.store import queueing
 from inferscale_core.store.audit import AuditLog
 from inferscale_core.store.changes import ChangeReader
 from inferscale_core.store.deletions import DeletionRepository
+from inferscale_core.store.disk_keys import DiskKeyRepository
 from inferscale_core.store.encodings import EncodingRepository
 from inferscale_core.store.facts import FactRepository
 from inferscale_core.store.holders import HolderRepository
@@ -34,6 +35,7 @@ class TenantTransaction:
         self.tenants = TenantRepository(session, tenant_id)
         self.api_keys = ApiKeyRepository(session, tenant_id)
         self.users = UserRepository(session, tenant_id)
+        self.disk_keys = DiskKeyRepository(session, tenant_id)
         self.holders = HolderRepository(session, tenant_id)
         self.deletions = DeletionRepository(session, tenant_id, self.holders)
         self.encodings = EncodingRepository(session, tenant_id)

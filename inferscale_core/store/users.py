@@ -124,6 +124,7 @@ class LockedUser:
         return self._version
 
     def raise_epoch(self) -> None:
+        """`save` then also destroys the user's disk key, by a trigger of the table."""
         self._epoch += 1
 
     async def reserve_facts(self, wanted: int) -> tuple[int, QuotaExceeded]:

@@ -255,7 +255,8 @@ def test_the_job_queue_is_as_the_installed_release_defines_it(
         "SELECT table_name, column_name, data_type, is_nullable, column_default"
         " FROM information_schema.columns WHERE table_name LIKE 'procrastinate%' ORDER BY 1, 2",
         "SELECT indexdef FROM pg_indexes WHERE tablename LIKE 'procrastinate%' ORDER BY 1",
-        "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1",
+        "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal"
+        " AND tgrelid::regclass::text LIKE 'procrastinate%' ORDER BY 1",
         "SELECT enumtypid::regtype::text, enumlabel FROM pg_enum ORDER BY 1, 2",
     )
     with psycopg.connect(conninfo(release), autocommit=True) as connection:

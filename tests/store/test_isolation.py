@@ -36,6 +36,7 @@ async def _a_tenant_with_a_row_in_every_table(store: Store) -> TenantId:
         ]
         await tx.holders.add(user, a_worker().worker_id)
         await tx.facts.delete(user, gone.fact_id)
+        await tx.disk_keys.current(user)
     await record(store, tenant, user, done(a), done(b, a, turn_ids=[turn.turn_id]))
     return tenant
 

@@ -17,7 +17,7 @@ from inferscale_core.store.rows.operations import (
     RequestRow,
     WorkerRow,
 )
-from inferscale_core.store.rows.tenants import ApiKeyRow, TenantRow, UserRow
+from inferscale_core.store.rows.tenants import ApiKeyRow, DiskKeyRow, TenantRow, UserRow
 
 __all__ = [
     "ApiKeyRow",
@@ -26,6 +26,7 @@ __all__ = [
     "ChunkFactRow",
     "ChunkTurnRow",
     "ConversationRow",
+    "DiskKeyRow",
     "EncodingRow",
     "FactEmbeddingRow",
     "FactRow",

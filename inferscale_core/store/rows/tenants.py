@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ForeignKeyConstraint, PrimaryKeyConstraint, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    ForeignKeyConstraint,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
 from inferscale_core.store.rows.base import (
@@ -70,5 +76,28 @@ class UserRow(Base):
     __table_args__ = (
         PrimaryKeyConstraint("tenant_id", "user_id", name="users_pkey"),
         ForeignKeyConstraint(["tenant_id"], ["tenants.tenant_id"], name="users_tenant_fkey"),
+        {"info": TENANT_TABLE},
+    )
+
+
+class DiskKeyRow(Base):
+    """The key of the user's present epoch, once a worker has asked for it. Unlogged: see the
+    migration that makes it, whose trigger also destroys it when the epoch is raised."""
+
+    __tablename__ = "disk_keys"
+
+    tenant_id: Mapped[IdColumn]
+    user_id: Mapped[IdColumn]
+    kv_epoch: Mapped[CountColumn]
+    secret: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[MomentColumn]
+
+    __table_args__ = (
+        PrimaryKeyConstraint("tenant_id", "user_id", name="disk_keys_pkey"),
+        ForeignKeyConstraint(
+            ["tenant_id", "user_id"],
+            ["users.tenant_id", "users.user_id"],
+            name="disk_keys_user_fkey",
+        ),
         {"info": TENANT_TABLE},
     )
