@@ -22,8 +22,8 @@ from services.control.worker_messages import TokenCounts
 from services.control.workers import WorkerChannels, WorkerDirectory
 
 COUNT_LIMIT_S = 3.0
-"""A worker tokenises a megabyte of text in about a second on one CPU core. A batch of 500 facts
-that all pass the embedder's window has less."""
+"""A worker tokenises 3 MB of text a second on one busy CPU core (Qwen2.5's tokenizer), and what
+passes the embedder's window is short: 500 facts of 1,500 letters, a full batch, took 0.25 s."""
 
 MAX_WORKERS_TRIED = 2
 """Of one model, when the first does not answer although its lease still holds."""
