@@ -121,7 +121,7 @@ class Tenant:
         return await eventually(is_done)
 
 
-async def eventually(ask: Callable[[], Awaitable[_T | None]], *, within_s: float = 30.0) -> _T:
+async def eventually(ask: Callable[[], Awaitable[_T | None]], *, within_s: float = 10.0) -> _T:
     """The first answer that is true; asks every 20 ms."""
     async with asyncio.timeout(within_s):
         while not (answer := await ask()):
