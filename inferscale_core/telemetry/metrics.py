@@ -72,6 +72,11 @@ def chat_served(
         _facts.add(count, {names.SERVING: serving})
 
 
+def min_injected_tokens(read: Reader) -> None:
+    """Tokens of memory below which a chat is served as text; read as `CacheMetrics` reads."""
+    _min_injected.read_from({}, read)
+
+
 def chunk_encoded(outcome: str) -> None:
     """outcome: `done`, `resident`, `failed` or `dropped`."""
     _encoded.add(1, {names.OUTCOME: outcome})
@@ -140,3 +145,4 @@ _resident = _Gauge(names.CACHE_RESIDENT, "By", "Bytes held")
 _pinned = _Gauge(names.CACHE_PINNED, "By", "Bytes being read")
 _depth = _Gauge(names.QUEUE_DEPTH, "{entry}", "Entries waiting")
 _age = _Gauge(names.QUEUE_AGE, "s", "Age of the oldest entry")
+_min_injected = _Gauge(names.MIN_INJECTED_TOKENS, "{token}", "Memory below this is served as text")

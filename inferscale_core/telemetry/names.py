@@ -55,6 +55,7 @@ QUEUE_AGE = "inferscale.queue.age"
 CHAT_STAGE = "inferscale.chat.stage.duration"
 CHAT_TOKENS = "inferscale.chat.prompt_tokens"
 CHAT_FACTS = "inferscale.chat.facts"
+MIN_INJECTED_TOKENS = "inferscale.chat.min_injected_tokens"
 ENCODED_CHUNKS = "inferscale.encode.chunks"
 
 # Labels of metrics: each has a small, closed set of values.

@@ -23,6 +23,7 @@ from services.worker.app import (
     build_parts,
     load_text_parts,
     make_identity,
+    prepare,
     running_engine,
     search_device,
 )
@@ -59,7 +60,7 @@ async def serve(settings: Settings) -> None:
             running.reports,
             device=search_device(settings.embedder),
         )
-        await parts.header.ensure()
+        await prepare(settings.worker, parts)
         identity = make_identity(settings.worker, running.model, parts.rules, embedder)
         server = RpcServer(SharedTokens(internal=token))
         server.add(

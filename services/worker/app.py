@@ -19,6 +19,7 @@ from inferscale_core.prompt import PromptFormat
 from inferscale_core.retrieval import ChunkRules, SearchDevice
 from inferscale_core.settings import EmbedderSettings, Settings, WorkerSettings
 from inferscale_core.telemetry.metrics import CacheMetrics, QueueMetrics
+from services.worker.break_even import BreakEven
 from services.worker.cache_status import CacheReport
 from services.worker.encoding.chunk import ChunkEncoder
 from services.worker.encoding.user import EncodeUser
@@ -48,6 +49,7 @@ class WorkerParts:
     generate: Generate
     forget: Forget
     lengths: FactLengths
+    break_even: BreakEven
     cache: CacheReport
     rules: ChunkRules
     mirror: DirectoryMirror
@@ -117,9 +119,10 @@ def build_parts(
     header = HeaderChunk(rules.header_key, header_ids, engine, reports, mirror)
     forget = Forget(users, engine, reports, mirror, header_ids[:1])
     encoder = ChunkEncoder(engine, reports, mirror, rules, header_ids, settings.encode_batch)
-    planner = Planner(embedder, prompt_format, rules, mirror)
+    break_even = BreakEven(engine, reports, header_ids, settings.min_injected_tokens or 0)
+    planner = Planner(embedder, prompt_format, rules, mirror, break_even)
     salts = CacheSalts(model.revision, recipe.hash)
-    cache = CacheReport(mirror, users, engine.arena)
+    cache = CacheReport(mirror, users, engine.arena, break_even)
     chunk_metrics = CacheMetrics("chunks", resident_bytes=cache.resident_bytes)
     QueueMetrics("encode", depth=encoder.num_waiting, oldest_age_s=encoder.oldest_wait_s)
     return WorkerParts(
@@ -129,10 +132,19 @@ def build_parts(
         generate=Generate(users, planner, engine, reports, mirror, salts, chunk_metrics),
         forget=forget,
         lengths=FactLengths(prompt_format, rules),
+        break_even=break_even,
         cache=cache,
         rules=rules,
         mirror=mirror,
     )
+
+
+async def prepare(settings: WorkerSettings, parts: WorkerParts) -> None:
+    """What the engine does before the first call: the header's chunk, and on a GPU, unless it is
+    set, how much memory is worth injecting. Takes up to 2 s."""
+    await parts.header.ensure()
+    if settings.min_injected_tokens is None and torch.cuda.is_available():
+        await parts.break_even.measure()
 
 
 async def load_text_parts(

@@ -171,6 +171,7 @@ def status_to_proto(status: CacheStatus) -> worker_pb2.CacheStatusResponse:
         capacity_bytes=status.capacity_bytes,
         evictions=status.evictions,
         memory_version=status.memory_version,
+        min_injected_tokens=status.min_injected_tokens,
     )
 
 

@@ -169,7 +169,7 @@ class Generate:
             )
             newest = self._users.peek(snapshot.scope)
             if newest is None or newest.kv_epoch <= snapshot.kv_epoch:
-                return snapshot, chat, self._salt(command, snapshot, num_published)
+                return snapshot, chat, self._salt(command, snapshot, chat.plan, num_published)
             snapshot = newest
 
     async def _answer(
@@ -190,7 +190,7 @@ class Generate:
                         timings = replace(timings, first_token_ms=_ms_since(arrived))
                         served = await _served(chat, report, output, timings)
                         _record(served, sent_ns)
-                        if command.inject:
+                        if chat.plan.spans:
                             self._count_lookups(served.tokens)
                         yield served
                     if output.text:
@@ -218,14 +218,16 @@ class Generate:
         self._chunk_metrics.hit(tokens.facts[Serving.INJECTED])
         self._chunk_metrics.miss(tokens.facts[Serving.PREFILLED])
 
-    def _salt(self, command: GenerateCommand, snapshot: UserSnapshot, num_published: int) -> str:
+    def _salt(
+        self, command: GenerateCommand, snapshot: UserSnapshot, plan: Plan, num_published: int
+    ) -> str:
         """num_published: before the plan was made. The salt stands for the chunks that the plan
         saw; when one was stored meanwhile nobody can tell, so the request shares with none."""
         if command.timed or num_published != self._mirror.num_published(snapshot.scope):
             return self._salts.once()
         return self._salts.shared(
             snapshot.scope,
-            mode="injected" if command.inject else "text",
+            mode="injected" if plan.spans else "text",
             kv_epoch=snapshot.kv_epoch,
             num_published=num_published,
         )

@@ -16,6 +16,7 @@ from inferscale_core.prompt import ChatMessage, PromptFormat
 from inferscale_core.retrieval import ChunkRules, FactEntry, UserSnapshot
 from inferscale_core.telemetry import names
 from inferscale_core.telemetry.tracing import span
+from services.worker.break_even import BreakEven
 from services.worker.engine.mirror import DirectoryMirror
 
 Ranked = list[tuple[FactEntry, float]]
@@ -47,11 +48,13 @@ class Planner:
         prompt_format: PromptFormat,
         rules: ChunkRules,
         mirror: DirectoryMirror,
+        break_even: BreakEven,
     ) -> None:
         self._embedder = embedder
         self._format = prompt_format
         self._header = Span(rules.header_key, rules.header_tokens)
         self._mirror = mirror
+        self._break_even = break_even
 
     def plan(
         self,
@@ -64,8 +67,9 @@ class Planner:
     ) -> ChatPlan:
         """Find the k facts nearest to the last message, and lay out the prompt.
 
-        Text mode (`inject` false) gives the same tokens in the same order. Raises InvalidInput when
-        they leave no room for an answer in the model's context.
+        Text mode (`inject` false) gives the same tokens in the same order, and so does memory too
+        short for injection to save time. Raises InvalidInput when they leave no room for an answer
+        in the model's context.
         """
         started = time.perf_counter()
         query = self._embed(messages[-1].content) if k and snapshot.facts else None
@@ -99,6 +103,8 @@ class Planner:
     ) -> Plan:
         facts = [self._planned(snapshot, fact, score) for fact, score in reversed(ranked)]
         header = (self._header, self._format.header_ids)
+        num_stored = self._header.num_tokens + sum(len(f.token_ids) for f in facts if f.key)
+        inject = inject and num_stored >= self._break_even.min_tokens
         return plan_prompt(header, facts, self._format.tail_ids(messages), inject=inject)
 
     def _planned(self, snapshot: UserSnapshot, fact: FactEntry, score: float) -> PlannedFact:

@@ -152,7 +152,7 @@ class ChunkStatus(_message.Message):
         ...
 
 class CacheStatusResponse(_message.Message):
-    __slots__ = ('chunks', 'resident_chunks', 'resident_bytes', 'capacity_bytes', 'pinned_bytes', 'evictions', 'memory_version')
+    __slots__ = ('chunks', 'resident_chunks', 'resident_bytes', 'capacity_bytes', 'pinned_bytes', 'evictions', 'memory_version', 'min_injected_tokens')
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +160,7 @@ class CacheStatusResponse(_message.Message):
     PINNED_BYTES_FIELD_NUMBER: _ClassVar[int]
     EVICTIONS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MIN_INJECTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     chunks: _containers.RepeatedCompositeFieldContainer[ChunkStatus]
     resident_chunks: int
     resident_bytes: int
@@ -167,8 +168,9 @@ class CacheStatusResponse(_message.Message):
     pinned_bytes: int
     evictions: int
     memory_version: int
+    min_injected_tokens: int
 
-    def __init__(self, chunks: _Optional[_Iterable[_Union[ChunkStatus, _Mapping]]]=..., resident_chunks: _Optional[int]=..., resident_bytes: _Optional[int]=..., capacity_bytes: _Optional[int]=..., pinned_bytes: _Optional[int]=..., evictions: _Optional[int]=..., memory_version: _Optional[int]=...) -> None:
+    def __init__(self, chunks: _Optional[_Iterable[_Union[ChunkStatus, _Mapping]]]=..., resident_chunks: _Optional[int]=..., resident_bytes: _Optional[int]=..., capacity_bytes: _Optional[int]=..., pinned_bytes: _Optional[int]=..., evictions: _Optional[int]=..., memory_version: _Optional[int]=..., min_injected_tokens: _Optional[int]=...) -> None:
         ...
 
 class Statement(_message.Message):
