@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from inferscale_core.ids import FactId, TurnId
 from inferscale_core.memory.deletion import DeletionReceipt
+from inferscale_core.memory.disk_keys import DiskKey
 from inferscale_core.memory.facts import Fact, Turn
 
 
@@ -38,7 +39,8 @@ class ChangePage:
     """Changes in order of memory version. Apply a page, then ask again after `reached_version`.
 
     `state` is the user's at the moment the page was read; a copy is at that version, and may serve
-    it, only once the page that is `last` has been applied.
+    it, only once the page that is `last` has been applied. disk_key: on the last page, if it was
+    asked for and the user exists.
     """
 
     state: UserState
@@ -48,6 +50,7 @@ class ChangePage:
     removed_fact_ids: tuple[FactId, ...] = ()
     turns: tuple[Turn, ...] = ()
     removed_turn_ids: tuple[TurnId, ...] = ()
+    disk_key: DiskKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ One message is one JSON object with `seq` (from 1, without gaps) and `kind`:
     forgotten        handle, num_chunks, num_dependants, num_pending, num_tokens
     zeroed           key                                     a dropped chunk had a reader; its rows
                                                              are zeros now
+    adopted          handle, num_chunks                      a user's disk records were compared;
+                                                             follows their `published`
     rejected         handle, reason                          malformed; prefilled as text
 
 No message holds text of a fact.
@@ -35,6 +37,7 @@ class EventKind(StrEnum):
     CAPTURE_REFUSED = "capture_refused"
     FORGOTTEN = "forgotten"
     ZEROED = "zeroed"
+    ADOPTED = "adopted"
     REJECTED = "rejected"
 
 

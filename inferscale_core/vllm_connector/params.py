@@ -9,7 +9,7 @@ parses them once, and a malformed set never raises there: the request is prefill
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any
 
@@ -51,6 +51,22 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopt:
+    """Compare the scope's records on disk with the chunks that its user should have.
+
+    From the answer on the disk tier has, of this scope, those of `wanted` that every rank could
+    open, all sealed under the key; the others are gone from the disk and from the directory's disk
+    tier. sealed_key: `StoreSecret.seal` of the user's newest `DiskKey`; only ranks can open it.
+    planned_version: refused like a capture when something was forgotten after it.
+    """
+
+    scope: UserScope
+    sealed_key: str = field(repr=False)
+    wanted: tuple[ChunkKey, ...]
+    planned_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class RequestParams:
     """handle: unique per request, carried by events. spans: contiguous from prompt token 0."""
 
@@ -58,6 +74,7 @@ class RequestParams:
     spans: tuple[Span, ...] = ()
     capture: Capture | None = None
     forget: Forget | None = None
+    adopt: Adopt | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """The value of `kv_transfer_params`."""
@@ -82,6 +99,14 @@ class RequestParams:
                 "fact_ids": list(forget.fact_ids),
                 "version": forget.version,
             }
+        if self.adopt:
+            adopt = self.adopt
+            body["adopt"] = {
+                "scope": adopt.scope,
+                "sealed_key": adopt.sealed_key,
+                "wanted": "\n".join(adopt.wanted),
+                "planned_version": adopt.planned_version,
+            }
         return {PARAMS_KEY: body}
 
 
@@ -101,6 +126,7 @@ def params_from_wire(wire: Mapping[str, Any] | None) -> RequestParams | None:
         spans=_spans(body.get("spans", "")),
         capture=_capture(body.get("capture")),
         forget=_forget(body.get("forget")),
+        adopt=_adopt(body.get("adopt")),
     )
 
 
@@ -162,6 +188,19 @@ def _forget(value: Any) -> Forget | None:
         scope=UserScope(_text(value, "scope")),
         fact_ids=tuple(FactId(fact_id) for fact_id in _texts(value, "fact_ids")),
         version=_count(value, "version", minimum=0),
+    )
+
+
+def _adopt(value: Any) -> Adopt | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise MalformedParams("adopt: not a mapping")
+    return Adopt(
+        scope=UserScope(_text(value, "scope")),
+        sealed_key=_text(value, "sealed_key"),
+        wanted=tuple(map(ChunkKey, _lines(value, "wanted"))),
+        planned_version=_count(value, "planned_version", minimum=0),
     )
 
 

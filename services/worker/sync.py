@@ -26,15 +26,20 @@ RETRY_S = 0.5
 class ControlLink:
     """Calls of SyncService. Errors are the domain's, as control raised them."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, with_disk_keys: bool = False) -> None:
+        """with_disk_keys: this worker has a disk tier, so changes come with the user's key."""
         self._stub: Any = sync_pb2_grpc.SyncServiceStub(channel)
+        self._with_disk_keys = with_disk_keys
 
     async def list_changes(
         self, tenant_id: TenantId, user_id: UserId, after_version: int
     ) -> list[sync_pb2.ListChangesResponse]:
         """Every page, the last one included. Raises Unavailable when control ends early."""
         request = sync_pb2.ListChangesRequest(
-            tenant_id=tenant_id, user_id=user_id, after_version=after_version
+            tenant_id=tenant_id,
+            user_id=user_id,
+            after_version=after_version,
+            with_disk_key=self._with_disk_keys,
         )
         pages = [page async for page in self._pages(request)]
         if not pages or not pages[-1].last:

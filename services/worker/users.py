@@ -12,9 +12,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 
-from inferscale_core.errors import Unavailable
+from inferscale_core.errors import InferScaleError, Unavailable
 from inferscale_core.ids import ConversationId, FactId, TenantId, TurnId, UserId, UserScope
 from inferscale_core.memory.canonical import user_scope
+from inferscale_core.memory.disk_keys import DiskKey
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.prompt import PromptFormat
 from inferscale_core.retrieval import (
@@ -27,8 +28,11 @@ from inferscale_core.retrieval import (
 )
 from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2
 from inferscale_core.telemetry import names
+from inferscale_core.telemetry.logs import get_logger
 from inferscale_core.telemetry.metrics import CacheMetrics
 from inferscale_core.telemetry.tracing import span
+
+_log = get_logger(__name__)
 
 _FLOAT = np.dtype("<f4")
 
@@ -40,6 +44,11 @@ class ChangeSource(Protocol):
     async def list_changes(
         self, tenant_id: TenantId, user_id: UserId, after_version: int
     ) -> list[sync_pb2.ListChangesResponse]: ...
+
+
+class DiskTier(Protocol):
+    async def compare(self, snapshot: UserSnapshot, disk_key: DiskKey) -> None:
+        """Have on disk what the user should have, under this key, and nothing else of the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +66,18 @@ class UserAt:
 
 @dataclass(slots=True)
 class _Slot:
-    """The lock is held while changes are fetched."""
+    """The lock is held while changes are fetched. disk_key: the one the disk was compared under."""
 
     snapshot: UserSnapshot
+    disk_key: DiskKey | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class UserCache:
     """Snapshots of users, brought up to date on demand. Belongs to one event loop.
 
-    keep_turns: false when the recipe looks at no turns; then none are tokenised or kept.
+    keep_turns: false when the recipe looks at no turns; then none are tokenised or kept. disk: None
+    when there is no disk tier.
     """
 
     def __init__(
@@ -78,6 +89,7 @@ class UserCache:
         *,
         keep_turns: bool = True,
         metrics: CacheMetrics | None = None,
+        disk: DiskTier | None = None,
     ) -> None:
         self._source = source
         self._format = prompt_format
@@ -85,6 +97,7 @@ class UserCache:
         self._max_users = max_users
         self._keep_turns = keep_turns
         self._metrics = metrics
+        self._disk = disk
         self._slots: OrderedDict[UserScope, _Slot] = OrderedDict()
 
     def __len__(self) -> int:
@@ -102,8 +115,9 @@ class UserCache:
         """The user's memory at `user.memory_version` or later; fetches what is missing.
 
         Of a user at version 0 nothing is fetched: control could not note this worker as a holder,
-        so a later delete would not ask it for what was written since. Raises Unavailable when
-        control does not answer or has not reached that version.
+        so a later delete would not ask it for what was written since. With a user's first changes,
+        and after each delete or update, what the disk has of the user is compared with them.
+        Raises Unavailable when control does not answer or has not reached that version.
         """
         slot = self._use(user.scope)
         async with slot.lock:
@@ -111,10 +125,11 @@ class UserCache:
             self._count(is_held)
             if not is_held:
                 with span(names.SYNC, {names.USER_ID: user.user_id}):
-                    slot.snapshot = await self._brought_up(user, slot.snapshot)
+                    await self._bring_up(user, slot)
             return slot.snapshot
 
-    async def _brought_up(self, user: UserAt, held: UserSnapshot) -> UserSnapshot:
+    async def _bring_up(self, user: UserAt, slot: _Slot) -> None:
+        held = slot.snapshot
         pages = await self._source.list_changes(user.tenant_id, user.user_id, held.memory_version)
         if pages[-1].memory_version < user.memory_version:
             raise Unavailable(
@@ -122,9 +137,21 @@ class UserCache:
                 f"below the {user.memory_version} that was asked for"
             )
         # Tokenising and searching neighbours take a while, and others are streaming.
-        return await asyncio.to_thread(
+        slot.snapshot = await asyncio.to_thread(
             lambda: held.apply(delta_from_pages(pages, self._format, keep_turns=self._keep_turns))
         )
+        await self._compare_disk(slot, disk_key_from_pages(pages))
+
+    async def _compare_disk(self, slot: _Slot, disk_key: DiskKey | None) -> None:
+        """When it fails, nothing of the user is served from the disk that was not before."""
+        if self._disk is None or disk_key is None or disk_key == slot.disk_key:
+            return
+        try:
+            await self._disk.compare(slot.snapshot, disk_key)
+        except InferScaleError as exc:
+            _log.warning("disk.not_compared", exc=exc)
+            return
+        slot.disk_key = disk_key
 
     def _use(self, scope: UserScope) -> _Slot:
         slot = self._slots.get(scope)
@@ -188,6 +215,12 @@ def delta_from_pages(
         turns=tuple(_turn_entry(turn, prompt_format) for turn in kept_turns),
         removed_turns=frozenset(removed_turns),
     )
+
+
+def disk_key_from_pages(pages: Iterable[sync_pb2.ListChangesResponse]) -> DiskKey | None:
+    """The user's key, which is of the epoch that the pages lead to."""
+    keys = [page.disk_key for page in pages if page.HasField("disk_key")]
+    return DiskKey(keys[-1].kv_epoch, keys[-1].secret) if keys else None
 
 
 def _follow(

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from inferscale_core.client import NewMemory, Turn
+from inferscale_core.ids import UserId
+from inferscale_core.memory.disk_keys import DiskKey
 from inferscale_core.rpc.channel import open_channel
 from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2
 from inferscale_core.rpc.pb.inferscale.v1.sync_pb2_grpc import SyncServiceStub
+from inferscale_core.store import DiskKeyRepository
 from tests.control.harness import INTERNAL_TOKEN, Control, Tenant
 
 
@@ -64,6 +67,65 @@ async def test_a_user_whom_nobody_has_written_is_one_empty_page(
     assert (page.memory_version, page.kv_epoch, page.last, len(page.facts)) == (0, 0, True, 0)
 
 
+async def test_a_disk_key_comes_on_the_last_page_to_a_worker_that_asks_for_it(
+    tenant: Tenant, sync: SyncServiceStub
+) -> None:
+    items = [NewMemory(f"Fact number {n}.") for n in range(600)]
+    for start in (0, 300):
+        await tenant.client.batch_add_memories("mira", items[start : start + 300])
+    assert not any(page.HasField("disk_key") for page in await _changes(sync, tenant, 0))
+    first, last = await _changes(sync, tenant, 0, with_disk_key=True)
+    assert not first.HasField("disk_key")
+    assert (last.disk_key.kv_epoch, len(last.disk_key.secret)) == (0, 32)
+    [again] = await _changes(sync, tenant, 600, with_disk_key=True)
+    assert again.disk_key == last.disk_key
+
+
+async def test_a_delete_gives_the_user_another_disk_key(
+    tenant: Tenant, sync: SyncServiceStub
+) -> None:
+    one = await tenant.client.add_memory("mira", "One.")
+    [before] = await _changes(sync, tenant, 0, with_disk_key=True)
+    await tenant.client.delete_memory("mira", one.memory.memory_id)
+    [after] = await _changes(sync, tenant, 0, with_disk_key=True)
+    assert (before.disk_key.kv_epoch, after.disk_key.kv_epoch) == (0, 1)
+    assert before.disk_key.secret != after.disk_key.secret
+
+
+async def test_a_user_whom_nobody_has_written_gets_no_disk_key(
+    tenant: Tenant, sync: SyncServiceStub
+) -> None:
+    [page] = await _changes(sync, tenant, 0, with_disk_key=True)
+    assert not page.HasField("disk_key")
+
+
+async def test_a_key_is_never_handed_out_with_facts_of_an_earlier_epoch(
+    tenant: Tenant, sync: SyncServiceStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delete comes between reading the last page and reading the key."""
+    one = await tenant.client.add_memory("mira", "One.")
+    two = await tenant.client.add_memory("mira", "Two.")
+    current = DiskKeyRepository.current
+    told = [one.memory.memory_id]
+
+    async def overtaken(keys: DiskKeyRepository, user_id: UserId) -> DiskKey | None:
+        if told:
+            await tenant.client.delete_memory("mira", told.pop())
+        return await current(keys, user_id)
+
+    monkeypatch.setattr(DiskKeyRepository, "current", overtaken)
+    pages = await _changes(sync, tenant, 0, with_disk_key=True)
+    assert [page.last for page in pages] == [False, True]
+    assert [page.kv_epoch for page in pages] == [0, 1]
+    assert not pages[0].HasField("disk_key")
+    assert pages[1].disk_key.kv_epoch == 1
+    assert list(pages[1].removed_fact_ids) == [one.memory.memory_id]
+    assert [fact.fact_id for fact in pages[0].facts] == [
+        one.memory.memory_id,
+        two.memory.memory_id,
+    ]
+
+
 async def test_a_worker_learns_its_lease_when_it_joins(control: Control, tenant: Tenant) -> None:
     worker = await control.worker(tenant.model, join=False)
     assert (await worker.join()).lease_s == control.settings.control.lease_s
@@ -105,9 +167,12 @@ async def test_a_worker_must_say_all_that_it_is(
 
 
 async def _changes(
-    sync: SyncServiceStub, tenant: Tenant, after_version: int
+    sync: SyncServiceStub, tenant: Tenant, after_version: int, *, with_disk_key: bool = False
 ) -> list[sync_pb2.ListChangesResponse]:
     request = sync_pb2.ListChangesRequest(
-        tenant_id=tenant.tenant_id, user_id="mira", after_version=after_version
+        tenant_id=tenant.tenant_id,
+        user_id="mira",
+        after_version=after_version,
+        with_disk_key=with_disk_key,
     )
     return [page async for page in sync.ListChanges(request)]

@@ -12,6 +12,7 @@ import numpy as np
 from inferscale_core.embedding.embedder import Vectors, checked_unit_vectors
 from inferscale_core.errors import Unavailable
 from inferscale_core.ids import TenantId, UserId
+from inferscale_core.memory.disk_keys import DiskKey
 from inferscale_core.memory.workers import EmbedderIdentity
 from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2, sync_pb2_grpc
 from services.worker.users import UserAt
@@ -49,7 +50,10 @@ class User:
 
 
 class MemoryControl:
-    """tenant_id and user_id name the user; `page_size` cuts answers into pages."""
+    """tenant_id and user_id name the user; `page_size` cuts answers into pages.
+
+    with_disk_keys: every answer carries the user's disk key, as if the worker asked for it.
+    """
 
     def __init__(self, *, page_size: int = 5) -> None:
         self._embedder = WordEmbedder()
@@ -57,6 +61,7 @@ class MemoryControl:
         self.users: dict[tuple[str, str], User] = {}
         self.num_lists = 0
         self.is_down = False
+        self.with_disk_keys = False
 
     def user(self, user_id: str = "robin", tenant_id: str = "acme") -> User:
         return self.users.setdefault((tenant_id, user_id), User())
@@ -110,7 +115,11 @@ class MemoryControl:
         if self.is_down:
             raise Unavailable("control is away")
         self.num_lists += 1
-        return self.pages(self.users.get((tenant_id, user_id), User()), after_version)
+        pages = self.pages(self.users.get((tenant_id, user_id), User()), after_version)
+        if self.with_disk_keys:
+            key = disk_key(tenant_id, user_id, pages[-1].kv_epoch)
+            pages[-1].disk_key.kv_epoch, pages[-1].disk_key.secret = key.kv_epoch, key.secret
+        return pages
 
     def pages(self, user: User, after_version: int) -> list[sync_pb2.ListChangesResponse]:
         facts = [fact for fact in user.facts.values() if fact.memory_version > after_version]
@@ -132,6 +141,12 @@ class MemoryControl:
         return pages
 
 
+def disk_key(tenant_id: str, user_id: str, kv_epoch: int) -> DiskKey:
+    """As control would draw it once for this epoch."""
+    seed = f"{tenant_id} {user_id} {kv_epoch}"
+    return DiskKey(kv_epoch, hashlib.sha256(seed.encode()).digest())
+
+
 class SyncServicer(sync_pb2_grpc.SyncServiceServicer):
     """SyncService over a control in memory. joined: every request of a worker to join."""
 
@@ -142,6 +157,7 @@ class SyncServicer(sync_pb2_grpc.SyncServiceServicer):
     async def ListChanges(
         self, request: sync_pb2.ListChangesRequest, context: Any
     ) -> AsyncIterator[sync_pb2.ListChangesResponse]:
+        self._control.with_disk_keys = request.with_disk_key
         for page in await self._control.list_changes(
             TenantId(request.tenant_id), UserId(request.user_id), request.after_version
         ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from inferscale_core.errors import InvalidInput
 from inferscale_core.ids import ModelRevision, RecipeHash, WorkerId
 from inferscale_core.memory.changes import ChangePage, EmbeddedFact
+from inferscale_core.memory.disk_keys import DiskKey
 from inferscale_core.memory.facts import Turn
 from inferscale_core.memory.workers import EmbedderIdentity, Worker
 from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2
@@ -44,6 +45,7 @@ def page_to_proto(page: ChangePage) -> sync_pb2.ListChangesResponse:
         turns=[_turn_to_proto(turn) for turn in page.turns],
         removed_turn_ids=page.removed_turn_ids,
         last=page.last,
+        disk_key=_disk_key_to_proto(page.disk_key) if page.disk_key else None,
     )
 
 
@@ -71,3 +73,7 @@ def _turn_to_proto(turn: Turn) -> sync_pb2.TurnChange:
         occurred_at=time_to_proto(turn.occurred_at),
         memory_version=turn.memory_version,
     )
+
+
+def _disk_key_to_proto(disk_key: DiskKey) -> sync_pb2.DiskKey:
+    return sync_pb2.DiskKey(kv_epoch=disk_key.kv_epoch, secret=disk_key.secret)

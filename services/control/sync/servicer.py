@@ -29,7 +29,10 @@ class SyncServicer(SyncServiceServicer):
     ) -> AsyncIterator[pb.ListChangesResponse]:
         tenant_id = TenantId(check_tenant_id("tenant_id", request.tenant_id))
         user_id = user_from_proto(request.user_id)
-        async with aclosing(self._sync.changes(tenant_id, user_id, request.after_version)) as pages:
+        changes = self._sync.changes(
+            tenant_id, user_id, request.after_version, with_disk_key=request.with_disk_key
+        )
+        async with aclosing(changes) as pages:
             async for page in pages:
                 yield convert.page_to_proto(page)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 from inferscale_core.errors import Incompatible
 from inferscale_core.ids import TenantId, UserId, WorkerId
@@ -36,12 +37,19 @@ class SyncUseCases:
         self._embedder = embedder
 
     async def changes(
-        self, tenant_id: TenantId, user_id: UserId, after_version: int
+        self,
+        tenant_id: TenantId,
+        user_id: UserId,
+        after_version: int,
+        *,
+        with_disk_key: bool = False,
     ) -> AsyncGenerator[ChangePage, None]:
         """Pages up to the one that is last. No connection is held while one is being sent."""
         while True:
             async with self._store.snapshot(tenant_id) as tx:
                 page = await tx.changes.page(user_id, after_version, limit=PAGE_ITEMS)
+            if page.last and with_disk_key:
+                page = await self._with_disk_key(tenant_id, user_id, page)
             yield page
             if page.last:
                 return
@@ -73,6 +81,20 @@ class SyncUseCases:
             await tx.workers.remove(worker_id)
         self._directory.refresh_soon()
         _log.warning("worker.removed", worker_id=worker_id)
+
+    async def _with_disk_key(
+        self, tenant_id: TenantId, user_id: UserId, page: ChangePage
+    ) -> ChangePage:
+        """The page with the key of its own epoch.
+
+        When a delete came between the two, the page is not the last any more: with the new key
+        a worker would seal what only the old facts should have.
+        """
+        async with self._store.transaction(tenant_id) as tx:
+            disk_key = await tx.disk_keys.current(user_id)
+        if disk_key is not None and disk_key.kv_epoch != page.state.kv_epoch:
+            return replace(page, last=False)
+        return replace(page, disk_key=disk_key)
 
     async def _owned_users(
         self, tx: SystemTransaction, worker: Worker

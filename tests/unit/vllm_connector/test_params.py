@@ -11,6 +11,7 @@ from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
 from inferscale_core.vllm_connector.events import Event, EventKind, event_from_wire
 from inferscale_core.vllm_connector.params import (
+    Adopt,
     Capture,
     Forget,
     MalformedParams,
@@ -23,6 +24,7 @@ PARAMS = RequestParams(
     spans=(Span(ChunkKey("t/u/a"), 3), Span(ChunkKey("t/u/b"), 5)),
     capture=Capture(ChunkKey("t/u/c"), 8, 4, (ChunkKey("t/u/b"),), FactRef(FactId("f"), 2), 7),
     forget=Forget(UserScope("t/u"), (FactId("g"),), 9),
+    adopt=Adopt(UserScope("t/u"), "3.00ff", (ChunkKey("t/u/a"), ChunkKey("t/u/b")), 7),
 )
 
 json_values = st.recursive(
@@ -30,7 +32,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
-field_names = st.sampled_from(["handle", "spans", "capture", "forget"])
+field_names = st.sampled_from(["handle", "spans", "capture", "forget", "adopt"])
 
 
 def test_params_survive_the_wire() -> None:
@@ -41,6 +43,15 @@ def test_a_header_capture_has_no_fact() -> None:
     capture = Capture(ChunkKey("shared/header/x"), 0, 4, (), None, 0)
     params = RequestParams("h", capture=capture)
     assert params_from_wire(params.to_wire()) == params
+
+
+def test_a_user_who_should_have_no_chunk_is_compared_all_the_same() -> None:
+    params = RequestParams("h", adopt=Adopt(UserScope("t/u"), "3.00ff", (), 0))
+    assert params_from_wire(params.to_wire()) == params
+
+
+def test_a_sealed_key_is_not_shown_where_params_are_printed() -> None:
+    assert "00ff" not in repr(PARAMS)
 
 
 @pytest.mark.parametrize("wire", [None, {}, {"other": 1}, "text", 7])

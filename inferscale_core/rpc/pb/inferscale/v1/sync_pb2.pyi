@@ -8,19 +8,21 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ListChangesRequest(_message.Message):
-    __slots__ = ('tenant_id', 'user_id', 'after_version')
+    __slots__ = ('tenant_id', 'user_id', 'after_version', 'with_disk_key')
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     AFTER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WITH_DISK_KEY_FIELD_NUMBER: _ClassVar[int]
     tenant_id: str
     user_id: str
     after_version: int
+    with_disk_key: bool
 
-    def __init__(self, tenant_id: _Optional[str]=..., user_id: _Optional[str]=..., after_version: _Optional[int]=...) -> None:
+    def __init__(self, tenant_id: _Optional[str]=..., user_id: _Optional[str]=..., after_version: _Optional[int]=..., with_disk_key: bool=...) -> None:
         ...
 
 class ListChangesResponse(_message.Message):
-    __slots__ = ('memory_version', 'kv_epoch', 'facts', 'removed_fact_ids', 'turns', 'removed_turn_ids', 'last')
+    __slots__ = ('memory_version', 'kv_epoch', 'facts', 'removed_fact_ids', 'turns', 'removed_turn_ids', 'last', 'disk_key')
     MEMORY_VERSION_FIELD_NUMBER: _ClassVar[int]
     KV_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FACTS_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +30,7 @@ class ListChangesResponse(_message.Message):
     TURNS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_TURN_IDS_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    DISK_KEY_FIELD_NUMBER: _ClassVar[int]
     memory_version: int
     kv_epoch: int
     facts: _containers.RepeatedCompositeFieldContainer[FactChange]
@@ -35,8 +38,19 @@ class ListChangesResponse(_message.Message):
     turns: _containers.RepeatedCompositeFieldContainer[TurnChange]
     removed_turn_ids: _containers.RepeatedScalarFieldContainer[str]
     last: bool
+    disk_key: DiskKey
 
-    def __init__(self, memory_version: _Optional[int]=..., kv_epoch: _Optional[int]=..., facts: _Optional[_Iterable[_Union[FactChange, _Mapping]]]=..., removed_fact_ids: _Optional[_Iterable[str]]=..., turns: _Optional[_Iterable[_Union[TurnChange, _Mapping]]]=..., removed_turn_ids: _Optional[_Iterable[str]]=..., last: bool=...) -> None:
+    def __init__(self, memory_version: _Optional[int]=..., kv_epoch: _Optional[int]=..., facts: _Optional[_Iterable[_Union[FactChange, _Mapping]]]=..., removed_fact_ids: _Optional[_Iterable[str]]=..., turns: _Optional[_Iterable[_Union[TurnChange, _Mapping]]]=..., removed_turn_ids: _Optional[_Iterable[str]]=..., last: bool=..., disk_key: _Optional[_Union[DiskKey, _Mapping]]=...) -> None:
+        ...
+
+class DiskKey(_message.Message):
+    __slots__ = ('kv_epoch', 'secret')
+    KV_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    kv_epoch: int
+    secret: bytes
+
+    def __init__(self, kv_epoch: _Optional[int]=..., secret: _Optional[bytes]=...) -> None:
         ...
 
 class FactChange(_message.Message):
