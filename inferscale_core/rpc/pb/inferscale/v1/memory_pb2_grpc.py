@@ -77,7 +77,9 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateMemory(self, request, context):
-        """Replaces a fact by its next revision. No chat that starts afterwards sees the old one.
+        """Replaces a fact by its next revision. No chat that starts afterwards sees the old one, whose KV is
+        dropped as by a delete. There is no receipt: the old text stays in Postgres, as history that no
+        call shows, until the fact is deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
