@@ -48,7 +48,7 @@ def setup(num_tokens: int) -> tuple[Arena, list[PagedGroup], torch.Tensor]:
     places = torch.arange(num_tokens, device=device)
     cache_slots = block_ids[places // BLOCK] * BLOCK + places % BLOCK
     origins = places % 900
-    copies = torch.stack([slots, cache_slots, origins, places]).contiguous()
+    copies = torch.stack([slots, origins, places, cache_slots]).contiguous()
     return arena, groups, copies
 
 

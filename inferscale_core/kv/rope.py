@@ -54,6 +54,13 @@ def rotation(table: RotaryTable, positions: Tensor) -> Turn:
     return Turn(table.cos[positions], table.sin[positions], table.rotary_dim, table.is_neox)
 
 
+def unrotation(table: RotaryTable, positions: Tensor) -> Turn:
+    """Back from `positions` to no position: undoes `rotation`, magnitude included."""
+    cos, sin = table.cos[positions], table.sin[positions]
+    square = cos * cos + sin * sin
+    return Turn(cos / square, -sin / square, table.rotary_dim, table.is_neox)
+
+
 def shift(table: RotaryTable, origins: Tensor, positions: Tensor) -> Turn:
     """From `origins` to `positions`, each [num_tokens], int64. The identity where they agree."""
     old_cos, old_sin = table.cos[origins], table.sin[origins]

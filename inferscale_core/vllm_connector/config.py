@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 DEFAULT_ARENA_BYTES = 1 << 30
 DEFAULT_PAGE_TOKENS = 4
 
+CACHE_DTYPES = ("auto", "bfloat16", "float16", "float32", "fp8", "fp8_e4m3")
+"""Of the engine's cache. "auto" may still turn out as fp8, when the checkpoint says so."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectorConfig:
@@ -114,7 +117,7 @@ def _refuse_engine_settings(vllm_config: VllmConfig) -> None:
         if is_used:
             raise Unsupported(f"{_model_name(vllm_config)}: {what} is not supported")
     cache_dtype = str(vllm_config.cache_config.cache_dtype)
-    if cache_dtype not in ("auto", "bfloat16", "float16", "float32"):
+    if cache_dtype not in CACHE_DTYPES:
         raise Unsupported(f"{_model_name(vllm_config)}: a KV cache of dtype {cache_dtype!r}")
 
 
@@ -136,8 +139,11 @@ def _refuse_spec(name: str, spec: Any) -> None:
         raise Unsupported(f"layer {name}: a KV cache of kind {kind}")
     if getattr(spec, "head_size_v", None) not in (None, spec.head_size):
         raise Unsupported(f"layer {name}: keys and values of different head size")
-    if spec.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+    if spec.dtype not in (torch.bfloat16, torch.float16, torch.float32, torch.uint8):
         raise Unsupported(f"layer {name}: a KV cache of dtype {spec.dtype}")
+    mode = getattr(getattr(spec, "kv_quant_mode", None), "name", "NONE")
+    if spec.dtype == torch.uint8 and mode != "FP8_PER_TENSOR":
+        raise Unsupported(f"layer {name}: a KV cache of mode {mode}")
 
 
 def _positive(extra: dict[str, Any], name: str, default: int) -> int:

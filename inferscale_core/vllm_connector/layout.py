@@ -2,7 +2,9 @@
 
 A shape alone cannot tell (with two KV heads, `[blocks, 2, …]` may be K and V or two heads), so the
 engine's own cache-write op puts numbered tokens into two blocks before anything is served, and only
-a reader that finds every one of them is accepted. An unknown layout is refused at start-up.
+a reader that finds every one of them is accepted. An unknown layout is refused at start-up. In an
+fp8 cache the numbers are chosen so that each has a code of its own: what is found is then the
+encoding as well.
 
 Source: vLLM 0.26 and 0.32, v1/attention/backends/{cpu_attn,flash_attn}.py (do_kv_cache_update).
 """
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from inferscale_core.errors import Unsupported
 from inferscale_core.kernels.paged import Strides
+from inferscale_core.kv.cache_codes import decode
 from inferscale_core.kv.rows import LayerShape
 
 Reader = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -84,7 +87,8 @@ _STRIDES: dict[str, Callable[[Tensor, int], Strides]] = {
 class PagedLayer:
     """One layer of the engine's paged cache, addressed by slots of its KV cache group.
 
-    A slot is `block_id * block_size + offset`, where block ids are the scheduler's.
+    A slot is `block_id * block_size + offset`, where block ids are the scheduler's. scales: of keys
+    and values in an fp8 cache; None where the cache holds the numbers themselves.
     """
 
     name: str
@@ -94,6 +98,15 @@ class PagedLayer:
     block_size: int
     group: int
     reader: str
+    scales: tuple[float, float] | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what the model computes and the engine's cache-write op takes."""
+        if self.scales is None:
+            return self.cache.dtype
+        computed: torch.dtype = self.attention.dtype
+        return computed
 
     @property
     def has_strides(self) -> bool:
@@ -106,12 +119,13 @@ class PagedLayer:
         return _STRIDES[self.reader](self.cache, self.shape.head_dim)
 
     def read(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Copies of key and value, each [num_tokens, num_kv_heads, head_dim], cache dtype."""
+        """Copies of key and value as the cache holds them, each [num_tokens, num_kv_heads,
+        head_dim], cache dtype."""
         blocks = slots // self.block_size
         return READERS[self.reader](self.cache, blocks, slots % self.block_size)
 
     def write(self, slots: Tensor, key: Tensor, value: Tensor) -> None:
-        """key, value: [num_tokens, num_kv_heads, head_dim], cache dtype, contiguous."""
+        """key, value: [num_tokens, num_kv_heads, head_dim], `dtype`, contiguous."""
         self.attention.impl.do_kv_cache_update(self.attention, key, value, self.cache, slots)
 
 
@@ -123,11 +137,13 @@ def open_layer(
     Call before anything is served. Raises Unsupported that names the layer, backend and shape.
     """
     slots = _probe_slots(block_size, cache.device)
-    key, value = _numbered(len(slots), shape, cache)
+    scales = _fp8_scales(name, attention) if cache.dtype == torch.uint8 else None
+    numbers = _numbered(len(slots), shape, cache.device)
+    raw = tuple(_coded(n, cache.dtype, s) for n, s in zip(numbers, (False, True), strict=True))
     for reader in READERS:
-        layer = PagedLayer(name, attention, cache, shape, block_size, group, reader)
-        if _finds(layer, slots, key, value):
-            zeros = torch.zeros_like(key)
+        layer = PagedLayer(name, attention, cache, shape, block_size, group, reader, scales)
+        if _finds(layer, slots, *raw):
+            zeros = torch.zeros_like(raw[0], dtype=layer.dtype)
             layer.write(slots, zeros, zeros)
             return layer
     raise Unsupported(
@@ -143,18 +159,30 @@ def _probe_slots(block_size: int, device: torch.device) -> Tensor:
     return (order + block_size).to(device, torch.int64)
 
 
-def _numbered(count: int, shape: LayerShape, cache: Tensor) -> tuple[Tensor, Tensor]:
-    """Small integers, exact in every dtype, that differ between neighbours along every axis."""
+def _numbered(count: int, shape: LayerShape, device: torch.device) -> tuple[Tensor, Tensor]:
+    """For keys and for values: integers from 1 to at most 126 that differ between neighbours along
+    every axis."""
     token = torch.arange(count).view(-1, 1, 1)
     head = torch.arange(shape.num_kv_heads).view(1, -1, 1)
     dim = torch.arange(shape.head_dim).view(1, 1, -1)
-    key = (token * 7 + head * 31 + dim * 3) % 127 + 1
-    value = -((token * 5 + head * 29 + dim * 11) % 113 + 1)
-    return key.to(cache.device, cache.dtype), value.to(cache.device, cache.dtype)
+    key = (token * 7 + head * 31 + dim * 3) % 126 + 1
+    value = (token * 5 + head * 29 + dim * 11) % 113 + 1
+    return key.to(device), value.to(device)
+
+
+def _coded(numbers: Tensor, dtype: torch.dtype, is_negative: bool) -> Tensor:
+    """As the cache holds them: the codes of fp8 with these bits, or the integers, which are exact
+    in every float dtype."""
+    if dtype == torch.uint8:
+        return (numbers + 128 * is_negative).to(torch.uint8)
+    return (-numbers if is_negative else numbers).to(dtype)
 
 
 def _finds(layer: PagedLayer, slots: Tensor, key: Tensor, value: Tensor) -> bool:
-    layer.write(slots, key, value)
+    """key, value: as the cache must hold them."""
+    key_scale, value_scale = layer.scales or (None, None)
+    written = decode(key, key_scale), decode(value, value_scale)
+    layer.write(slots, *(numbers.to(layer.dtype) for numbers in written))
     try:
         read_key, read_value = layer.read(slots)
     except (IndexError, RuntimeError, ValueError):
@@ -164,3 +192,16 @@ def _finds(layer: PagedLayer, slots: Tensor, key: Tensor, value: Tensor) -> bool
         and torch.equal(read_key, key)
         and torch.equal(read_value, value)
     )
+
+
+def _fp8_scales(name: str, attention: Any) -> tuple[float, float]:
+    """Of keys and values. Raises Unsupported for scales that are not one fixed number each."""
+    scales = attention._k_scale, attention._v_scale
+    if getattr(attention, "calculate_kv_scales", False):
+        raise Unsupported(f"layer {name}: fp8 scales that are computed while serving")
+    if any(scale.numel() != 1 for scale in scales):
+        raise Unsupported(f"layer {name}: fp8 scales by head")
+    key_scale, value_scale = (float(scale) for scale in scales)
+    if not (0 < key_scale < float("inf") and 0 < value_scale < float("inf")):
+        raise Unsupported(f"layer {name}: fp8 scales {key_scale} and {value_scale}")
+    return key_scale, value_scale

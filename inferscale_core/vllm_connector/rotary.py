@@ -63,7 +63,7 @@ def find_tables(
     wanted = set(layer_names)
     tables: dict[int, RotaryTable] = {}
     by_layer: dict[str, RotaryTable] = {}
-    for parent, layer_name in _attention_parents(model, wanted):
+    for parent, layer_name in attention_parents(model, wanted):
         module = _rotary_module(parent, layer_name)
         if id(module) not in tables:
             tables[id(module)] = table_of(module, device)
@@ -123,7 +123,7 @@ def check_table(module: nn.Module, table: RotaryTable, layer_name: str, max_posi
         )
 
 
-def _attention_parents(model: nn.Module, wanted: set[str]) -> Iterator[tuple[nn.Module, str]]:
+def attention_parents(model: nn.Module, wanted: set[str]) -> Iterator[tuple[nn.Module, str]]:
     for parent in model.modules():
         for child in parent.children():
             layer_name = getattr(child, "layer_name", None)

@@ -2,18 +2,22 @@
 
 One program moves one token through LAYERS_PER_PROGRAM layers:
 
-    arena row  | K heads x dim | V heads x dim | next layer …     (contiguous, storage dtype)
-                     │ rotate origin → position (float32)  │ copy
+    arena row  | K heads x dim | V heads x dim | next layer …     (cache storage, else `kv.rows`)
+                     │ dequantise, add bias,               │ dequantise
+                     │ rotate to position (float32)        │
     cache slot   K at (block, head, offset, dim)        V at the same + value offset
 
-The angle between origin and position is worked out once per program and used for all its layers.
-Bytes: each token's row is read once and written once; tables stay in L2.
+A key of cache storage is rotated from its origin, one of quantised storage from nowhere. The angle
+is worked out once per program and used for all its layers. Bytes: each token's row is read once and
+each slot written once; tables and biases stay in L2.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+from inferscale_core.kernels.codes.kernel import load_cached, load_quantised, store_cached
 
 
 @triton.jit
@@ -23,7 +27,10 @@ def compose_kernel(
     cos_ptrs_ptr,
     sin_ptrs_ptr,
     row_offsets_ptr,
+    cache_scales_ptr,
+    bias_ptr,
     copies_ptr,
+    cache_line,
     num_tokens,
     num_layers,
     stride_row,
@@ -37,6 +44,14 @@ def compose_kernel(
     ROTARY_DIM: tl.constexpr,
     IS_NEOX: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    STORAGE: tl.constexpr,
+    PAYLOAD: tl.constexpr,
+    NUM_SCALES: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    CACHE_TYPE: tl.constexpr,
+    CACHE_IS_FP8: tl.constexpr,
+    ROW_ALIGNMENT: tl.constexpr,
+    CACHE_ALIGNMENT: tl.constexpr,
     LAYERS_PER_PROGRAM: tl.constexpr,
     SHARES_TABLE: tl.constexpr,
     HEADS_PAD: tl.constexpr,
@@ -45,15 +60,17 @@ def compose_kernel(
     DIM_PAD: tl.constexpr,
 ):
     """rows: [num_rows, stride_row]. *_ptrs: [num_layers], addresses. row_offsets: [num_layers].
-    copies: [4, num_tokens], int64: arena slot, cache slot, origin, position."""
+    cache_scales: [num_layers, 2], float32, of K and V in an fp8 cache. bias: [num_layers,
+    NUM_HEADS, HEAD_DIM]. copies: [lines, num_tokens], int64: arena slot, origin, position, and in
+    line cache_line the cache slot."""
     token = tl.program_id(0).to(tl.int64)
     first_layer = tl.program_id(1) * LAYERS_PER_PROGRAM
     arena_slot = tl.load(copies_ptr + token)
-    cache_slot = tl.load(copies_ptr + num_tokens + token)
+    cache_slot = tl.load(copies_ptr + cache_line * num_tokens + token)
     if cache_slot < 0:
         return
-    origin = tl.load(copies_ptr + 2 * num_tokens + token)
-    position = tl.load(copies_ptr + 3 * num_tokens + token)
+    origin = tl.load(copies_ptr + num_tokens + token)
+    position = tl.load(copies_ptr + 2 * num_tokens + token)
     row = rows_ptr + arena_slot * stride_row
     place = (cache_slot // BLOCK_SIZE) * stride_block + (cache_slot % BLOCK_SIZE) * stride_token
 
@@ -69,7 +86,6 @@ def compose_kernel(
     dim = tl.arange(0, DIM_PAD)[None, :]  # [1, DIM_PAD]
     dim_mask = (head < NUM_HEADS) & (dim < HEAD_DIM)
 
-    element = rows_ptr.dtype.element_ty
     cos = tl.zeros([1, PAIRS_PAD], dtype=tl.float32)
     sin = tl.zeros([1, PAIRS_PAD], dtype=tl.float32)
     for step in tl.static_range(LAYERS_PER_PROGRAM):
@@ -78,29 +94,68 @@ def compose_kernel(
             if step == 0 or not SHARES_TABLE:
                 cos_table = tl.load(cos_ptrs_ptr + layer).to(tl.pointer_type(tl.float32))
                 sin_table = tl.load(sin_ptrs_ptr + layer).to(tl.pointer_type(tl.float32))
-                old_cos = tl.load(cos_table + origin * half + pair, mask=is_pair, other=1.0)
-                old_sin = tl.load(sin_table + origin * half + pair, mask=is_pair, other=0.0)
-                new_cos = tl.load(cos_table + position * half + pair, mask=is_pair, other=1.0)
-                new_sin = tl.load(sin_table + position * half + pair, mask=is_pair, other=0.0)
-                square = old_cos * old_cos + old_sin * old_sin
-                stays = origin == position
-                cos = tl.where(stays, 1.0, (new_cos * old_cos + new_sin * old_sin) / square)
-                sin = tl.where(stays, 0.0, (new_sin * old_cos - new_cos * old_sin) / square)
-            source = row + tl.load(row_offsets_ptr + layer)
-            target = tl.load(cache_ptrs_ptr + layer).to(tl.pointer_type(element)) + place
-            key_in = source + head * HEAD_DIM
+                cos = tl.load(cos_table + position * half + pair, mask=is_pair, other=1.0)
+                sin = tl.load(sin_table + position * half + pair, mask=is_pair, other=0.0)
+                if STORAGE == "cache":
+                    old_cos = tl.load(cos_table + origin * half + pair, mask=is_pair, other=1.0)
+                    old_sin = tl.load(sin_table + origin * half + pair, mask=is_pair, other=0.0)
+                    square = old_cos * old_cos + old_sin * old_sin
+                    shifted = (cos * old_cos + sin * old_sin) / square
+                    stays = origin == position
+                    sin = tl.where(stays, 0.0, (sin * old_cos - cos * old_sin) / square)
+                    cos = tl.where(stays, 1.0, shifted)
+            offset = tl.multiple_of(tl.load(row_offsets_ptr + layer), ROW_ALIGNMENT)
+            source = row + offset
+            cache = tl.load(cache_ptrs_ptr + layer).to(tl.pointer_type(CACHE_TYPE))
+            target = tl.multiple_of(cache, CACHE_ALIGNMENT) + place
             key_out = target + head * stride_head
-            value_in = key_in + NUM_HEADS * HEAD_DIM
             value_out = key_out + value_offset
+            key_scale = 1.0
+            value_scale = 1.0
+            if CACHE_IS_FP8:
+                key_scale = tl.load(cache_scales_ptr + 2 * layer)
+                value_scale = tl.load(cache_scales_ptr + 2 * layer + 1)
 
-            a = tl.load(key_in + left, mask=pair_mask, other=0.0).to(tl.float32)
-            b = tl.load(key_in + right, mask=pair_mask, other=0.0).to(tl.float32)
-            new_a = (a * cos - b * sin).to(element)
-            new_b = (b * cos + a * sin).to(element)
-            tl.store(key_out + left * stride_dim, new_a, mask=pair_mask)
-            tl.store(key_out + right * stride_dim, new_b, mask=pair_mask)
-            if ROTARY_DIM < HEAD_DIM:
-                passed = tl.load(key_in + rest, mask=rest_mask, other=0.0)
-                tl.store(key_out + rest * stride_dim, passed, mask=rest_mask)
-            value = tl.load(value_in + dim, mask=dim_mask, other=0.0)
-            tl.store(value_out + dim * stride_dim, value, mask=dim_mask)
+            if STORAGE == "cache":
+                key_in = source + head * HEAD_DIM
+                value_in = key_in + NUM_HEADS * HEAD_DIM
+                a = load_cached(key_in + left, key_scale, pair_mask, CACHE_IS_FP8)
+                b = load_cached(key_in + right, key_scale, pair_mask, CACHE_IS_FP8)
+                value = tl.load(value_in + dim, mask=dim_mask, other=0)
+                tl.store(value_out + dim * stride_dim, value, mask=dim_mask)
+                if ROTARY_DIM < HEAD_DIM:
+                    passed = tl.load(key_in + rest, mask=rest_mask, other=0)
+                    tl.store(key_out + rest * stride_dim, passed, mask=rest_mask)
+            else:
+                value_in = source + NUM_HEADS * PAYLOAD
+                scales = (source + 2 * NUM_HEADS * PAYLOAD).to(tl.pointer_type(tl.float16))
+                value_scales = scales + NUM_HEADS * NUM_SCALES
+                a = load_quantised(
+                    source, scales, head, left, pair_mask, NUM_HEADS, HEAD_DIM, STORAGE
+                )
+                b = load_quantised(
+                    source, scales, head, right, pair_mask, NUM_HEADS, HEAD_DIM, STORAGE
+                )
+                value = load_quantised(
+                    value_in, value_scales, head, dim, dim_mask, NUM_HEADS, HEAD_DIM, STORAGE
+                )
+                bias = bias_ptr + (layer * NUM_HEADS + head) * HEAD_DIM
+                if HAS_BIAS:
+                    a += tl.load(bias + left, mask=pair_mask, other=0.0).to(tl.float32)
+                    b += tl.load(bias + right, mask=pair_mask, other=0.0).to(tl.float32)
+                store_cached(
+                    value_out + dim * stride_dim, value, value_scale, dim_mask, CACHE_IS_FP8
+                )
+                if ROTARY_DIM < HEAD_DIM:
+                    passed = load_quantised(
+                        source, scales, head, rest, rest_mask, NUM_HEADS, HEAD_DIM, STORAGE
+                    )
+                    if HAS_BIAS:
+                        passed += tl.load(bias + rest, mask=rest_mask, other=0.0).to(tl.float32)
+                    store_cached(
+                        key_out + rest * stride_dim, passed, key_scale, rest_mask, CACHE_IS_FP8
+                    )
+            new_a = a * cos - b * sin
+            new_b = b * cos + a * sin
+            store_cached(key_out + left * stride_dim, new_a, key_scale, pair_mask, CACHE_IS_FP8)
+            store_cached(key_out + right * stride_dim, new_b, key_scale, pair_mask, CACHE_IS_FP8)

@@ -4,69 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 import triton
 from torch import Tensor
 
 from inferscale_core.kernels.compose.kernel import compose_kernel
-from inferscale_core.kernels.paged import PagedGroup
+from inferscale_core.kernels.launching import (
+    check_copies,
+    check_group,
+    common_arguments,
+)
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE, PagedGroup
 
 LAYERS_PER_PROGRAM = 4
+NUM_WARPS = 4
 
 
-def compose(rows: Tensor, groups: Sequence[PagedGroup], copies: Tensor) -> None:
+def compose(
+    rows: Tensor,
+    groups: Sequence[PagedGroup],
+    copies: Tensor,
+    cache_line: int = FIRST_CACHE_LINE,
+) -> None:
     """Write chunks into the engine's caches at their serving positions; one launch per group.
 
-    rows: [num_rows, row_elements], the arena, storage dtype equal to the caches'. copies:
-    [4, num_tokens], int64, on the same device: arena slot, cache slot, origin, position; a token
-    whose cache slot is negative is skipped. Raises
-    ValueError for a shape, dtype or stride that the kernel cannot take.
+    rows: [num_rows, row elements], the arena. copies: [lines, num_tokens], int64, on the same
+    device: arena slot, origin (ignored for quantised rows), position, and in line cache_line the
+    cache slot; a token whose cache slot is negative is skipped. Raises ValueError for a shape,
+    dtype or stride that the kernel cannot take.
     """
-    check_copies(rows, copies, 4)
+    check_copies(rows, copies, cache_line)
     num_tokens = copies.shape[1]
     if num_tokens == 0:
         return
     for group in groups:
-        if group.dtype != rows.dtype:
-            raise ValueError(f"arena is {rows.dtype}, cache is {group.dtype}")
-        heads, dim, rotary = group.shape.num_kv_heads, group.shape.head_dim, group.rotary_dim
-        strides = group.strides
+        check_group(rows, group)
+        dim, rotary = group.shape.head_dim, group.rotary_dim
+        arguments, constants = common_arguments(rows, group, copies, cache_line)
         compose_kernel[(num_tokens, triton.cdiv(group.num_layers, LAYERS_PER_PROGRAM))](
-            rows,
-            group.cache_ptrs,
-            group.cos_ptrs,
-            group.sin_ptrs,
-            group.row_offsets,
-            copies,
-            num_tokens,
-            group.num_layers,
-            rows.stride(0),
-            strides.block,
-            strides.head,
-            strides.token,
-            strides.dim,
-            strides.value,
-            NUM_HEADS=heads,
-            HEAD_DIM=dim,
-            ROTARY_DIM=rotary,
-            IS_NEOX=group.is_neox,
-            BLOCK_SIZE=group.block_size,
+            *arguments,
+            **constants,
             LAYERS_PER_PROGRAM=LAYERS_PER_PROGRAM,
             SHARES_TABLE=group.shares_table,
-            HEADS_PAD=triton.next_power_of_2(heads),
             PAIRS_PAD=triton.next_power_of_2(max(rotary // 2, 1)),
             REST_PAD=triton.next_power_of_2(max(dim - rotary, 1)),
-            DIM_PAD=triton.next_power_of_2(dim),
+            num_warps=NUM_WARPS,
         )
-
-
-def check_copies(rows: Tensor, copies: Tensor, num_lines: int) -> None:
-    """Raises ValueError that says what is wrong with the arena or the list of copies."""
-    if rows.dim() != 2 or rows.stride(1) != 1:
-        raise ValueError(f"arena rows must be contiguous, strides are {rows.stride()}")
-    if copies.dtype != torch.int64 or copies.dim() != 2 or copies.shape[0] < num_lines:
-        raise ValueError(f"copies must be int64 [{num_lines}, n], not {list(copies.shape)}")
-    if not copies.is_contiguous():
-        raise ValueError("copies must be contiguous")
-    if copies.device != rows.device:
-        raise ValueError(f"copies are on {copies.device}, the arena on {rows.device}")

@@ -8,7 +8,8 @@ import pytest
 
 
 def test_fused_kernels_equal_their_references_in_the_interpreter() -> None:
-    """Every layout, head count, pairing, partial rotation and dtype; see `interpreted.py`."""
+    """Every storage, layout, head count, pairing, partial rotation and dtype; see
+    `interpreted.py`."""
     check("cpu", is_interpreted=True)
 
 
@@ -27,4 +28,4 @@ def check(device: str, *, is_interpreted: bool) -> None:
         timeout=300,
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "24 cases agree" in result.stdout
+    assert "48 cases agree" in result.stdout

@@ -11,6 +11,7 @@ from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
+    KVQuantMode,
     MambaSpec,
     SlidingWindowSpec,
 )
@@ -54,13 +55,44 @@ def test_the_arena_follows_from_the_engine() -> None:
 
 
 @pytest.mark.parametrize(
+    ("storage", "bytes_of_a_head"), [("cache", 128), ("int8", 66), ("fp8", 66), ("int4", 36)]
+)
+def test_a_smaller_row_gives_more_pages(storage: str, bytes_of_a_head: int) -> None:
+    extra = {"arena_bytes": 1 << 20, "storage": storage}
+    changed = engine(kv_transfer_config__kv_connector_extra_config=extra)
+    config = read_config(changed, caches(FullAttentionSpec(**SHAPE)))
+    part = 2 * 2 * bytes_of_a_head
+    assert config.bytes_per_token == 2 * (-(-part // 16) * 16)
+    assert config.num_pages == (1 << 20) // (config.bytes_per_token * config.page_tokens)
+
+
+def test_an_unknown_storage_names_the_setting_and_what_there_is() -> None:
+    extra = {"arena_bytes": 1 << 20, "storage": "int2"}
+    with pytest.raises(InvalidInput, match=r"recipe\.storage.*'int2'.*cache, fp8, int8, int4"):
+        read_config(
+            engine(kv_transfer_config__kv_connector_extra_config=extra),
+            caches(FullAttentionSpec(**SHAPE)),
+        )
+
+
+def test_bytes_in_a_cache_are_taken_only_as_fp8_with_one_scale_for_a_layer() -> None:
+    shape = SHAPE | {"dtype": torch.uint8}
+    taken = FullAttentionSpec(**shape, kv_quant_mode=KVQuantMode.FP8_PER_TENSOR)
+    config = read_config(engine(cache_config__cache_dtype="fp8"), caches(taken))
+    assert config.bytes_per_token == 2 * 2 * 2 * 64
+    refused = FullAttentionSpec(**shape, kv_quant_mode=KVQuantMode.INT8_PER_TOKEN_HEAD)
+    with pytest.raises(Unsupported, match="INT8_PER_TOKEN_HEAD"):
+        read_config(engine(), caches(refused))
+
+
+@pytest.mark.parametrize(
     ("change", "value", "words"),
     [
         ("parallel_config__pipeline_parallel_size", 2, "pipeline parallelism"),
         ("parallel_config__decode_context_parallel_size", 2, "decode context parallelism"),
         ("speculative_config", object(), "speculative decoding"),
         ("model_config__use_mla", True, "multi-head latent attention"),
-        ("cache_config__cache_dtype", "fp8", "dtype 'fp8'"),
+        ("cache_config__cache_dtype", "fp8_e5m2", "dtype 'fp8_e5m2'"),
         ("kv_transfer_config__kv_load_failure_policy", "recompute", "recompute"),
     ],
 )

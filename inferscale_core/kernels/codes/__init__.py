@@ -1,0 +1,1 @@
+"""Numbers of few bits, as both kernels read and write them."""
