@@ -134,6 +134,13 @@ class EngineSettings(_Section):
     page_tokens: int = Field(4, ge=1, le=64)
     """Tokens of one arena page."""
 
+    disk_dir: str | None = None
+    """Folder of the disk tier: on a local disk, and this worker's alone. Chunks there are encrypted
+    and survive a restart. None: there is no disk tier."""
+
+    disk_bytes: int = Field(64 << 30, ge=1 << 20)
+    """Bytes that the disk tier of each rank takes at most; what was used longest ago goes first."""
+
     tensor_parallel_size: int = Field(1, ge=1, le=64)
     """GPUs of one worker."""
 

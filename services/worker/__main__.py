@@ -23,6 +23,7 @@ from services.worker.app import (
     build_parts,
     load_text_parts,
     make_identity,
+    open_disk,
     prepare,
     running_engine,
     search_device,
@@ -47,7 +48,8 @@ async def serve(settings: Settings) -> None:
         running = await stack.enter_async_context(running_engine(settings))
         embedder, recipe, prompt_format = await load_text_parts(settings, running.model)
         channel = await stack.enter_async_context(open_channel(settings.worker.control, token))
-        link = ControlLink(channel)
+        disk_secret = await open_disk(settings, running, recipe)
+        link = ControlLink(channel, with_disk_keys=disk_secret is not None)
         parts = build_parts(
             settings.worker,
             running.host,
@@ -59,6 +61,7 @@ async def serve(settings: Settings) -> None:
             running.mirror,
             running.reports,
             device=search_device(settings.embedder),
+            disk_secret=disk_secret,
         )
         await prepare(settings.worker, parts)
         identity = make_identity(settings.worker, running.model, parts.rules, embedder)

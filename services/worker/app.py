@@ -13,6 +13,7 @@ import torch
 from inferscale_core.embedding import BatchingEmbedder, Embedder, load_embedder
 from inferscale_core.errors import Unsupported
 from inferscale_core.ids import WorkerId
+from inferscale_core.kv.disk_secret import StoreSecret
 from inferscale_core.memory.canonical import header_key
 from inferscale_core.memory.recipes import Recipe, recipe_by_name
 from inferscale_core.prompt import PromptFormat
@@ -21,6 +22,7 @@ from inferscale_core.settings import EmbedderSettings, Settings, WorkerSettings
 from inferscale_core.telemetry.metrics import CacheMetrics, QueueMetrics
 from services.worker.break_even import BreakEven
 from services.worker.cache_status import CacheReport
+from services.worker.disk import EngineDisk
 from services.worker.encoding.chunk import ChunkEncoder
 from services.worker.encoding.user import EncodeUser
 from services.worker.engine.event_reader import EventReader
@@ -78,6 +80,17 @@ async def running_engine(settings: Settings) -> AsyncIterator[RunningEngine]:
         yield RunningEngine(host, model, mirror, reports)
 
 
+async def open_disk(
+    settings: Settings, running: RunningEngine, recipe: Recipe
+) -> StoreSecret | None:
+    """The engine's disk tier, if there is to be one. Raises Unavailable when it cannot be had."""
+    if settings.engine.disk_dir is None:
+        return None
+    secret = StoreSecret.from_token(settings.worker.internal_token.get_secret_value())
+    await running.host.open_disk(secret, running.model.revision, recipe.hash)
+    return secret
+
+
 def build_parts(
     settings: WorkerSettings,
     engine: Engine,
@@ -90,9 +103,13 @@ def build_parts(
     reports: Reports,
     *,
     device: torch.device,
+    disk_secret: StoreSecret | None = None,
 ) -> WorkerParts:
-    """Wire the use cases; starts nothing."""
+    """Wire the use cases; starts nothing. disk_secret: None without a disk tier."""
     header_ids = prompt_format.header_ids
+    disk = None
+    if disk_secret is not None:
+        disk = EngineDisk(engine, reports, disk_secret, header_ids[:1])
     rules = ChunkRules(
         model_revision=model.revision,
         recipe=recipe,
@@ -115,6 +132,7 @@ def build_parts(
         settings.max_users_cached,
         keep_turns=recipe.num_turns > 0,
         metrics=CacheMetrics("users"),
+        disk=disk,
     )
     header = HeaderChunk(rules.header_key, header_ids, engine, reports, mirror)
     forget = Forget(users, engine, reports, mirror, header_ids[:1])

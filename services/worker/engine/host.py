@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any, NoReturn
 
 from inferscale_core.errors import EngineError, InvalidInput, Unavailable, Unsupported
+from inferscale_core.ids import ModelRevision, RecipeHash
+from inferscale_core.kv.disk_secret import StoreSecret
 from inferscale_core.settings import EngineSettings, set_engine_environment
 from inferscale_core.telemetry.logs import get_logger
 from services.worker.engine.model_files import ModelFiles
@@ -94,10 +96,24 @@ class EngineHost:
                         first_token_s=stats.first_token_ts,
                     )
 
-    async def call_ranks(self, method: str) -> list[Any]:
+    async def call_ranks(self, method: str, *arguments: str) -> list[Any]:
         """Call a method of the connector's worker extension in every rank."""
-        results: list[Any] = await self._llm.collective_rpc(method)
+        results: list[Any] = await self._llm.collective_rpc(method, args=arguments)
         return results
+
+    async def open_disk(
+        self, secret: StoreSecret, model_revision: ModelRevision, recipe_hash: RecipeHash
+    ) -> None:
+        """Give every rank its disk tier. Once, before the first request that names a chunk.
+
+        Raises Unavailable when a rank cannot have its folder.
+        """
+        arguments = (secret.root.hex(), model_revision, recipe_hash)
+        try:
+            found = await self.call_ranks("inferscale_open_disk", *arguments)
+        except Exception as exc:
+            raise Unavailable(f"the disk tier cannot be opened: {exc}") from exc
+        _log.info("engine.disk_opened", ranks=len(found), records=min(found))
 
     async def watch(self) -> NoReturn:
         """Raises Unavailable when the engine has died, also while nothing is asked of it."""
@@ -166,6 +182,8 @@ def _engine_arguments(settings: EngineSettings, model: ModelFiles, event_endpoin
                 "event_endpoint": event_endpoint,
                 "arena_bytes": settings.arena_bytes,
                 "page_tokens": settings.page_tokens,
+                "disk_dir": settings.disk_dir,
+                "disk_bytes": settings.disk_bytes if settings.disk_dir else 0,
             },
         ),
         **memory,
