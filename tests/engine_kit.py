@@ -53,7 +53,8 @@ class TinyEngine:
             "max_num_seqs": 16,
             "max_num_batched_tokens": 5120,
             "enforce_eager": True,
-            "gpu_memory_utilization": 0.1,
+            # Said in bytes, an engine on a GPU does not mind others that start beside it.
+            "kv_cache_memory_bytes": 1 << 30,
             "skip_tokenizer_init": True,
         } | overrides
         self.dtype = dtype

@@ -1,0 +1,236 @@
+"""Encoding at scale: `python -m benchmarks.gpu.encode --model Llama-3.1-8B --out rows.json`.
+
+at_once     100 users encode a fact of 28 tokens each behind the header and 32 neighbours of
+            their own, injected; against the engine's own prefix hits for the same shape, and
+            against prefilling all of it
+one_user    254 facts of one user in waves, neighbours by the vectors of 16 topics
+chats       time to first token of a chat over 50 injected facts, alone and while encode
+            requests keep the engine busy
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu.engine import Ask, Bench, ours, request_name
+from benchmarks.gpu.machine import gpu_rows
+from benchmarks.gpu.shapes import write_config
+from inferscale_core.ids import ChunkKey
+
+NEIGHBOURS, NEW_TOKENS = 32, 28
+USERS, USER_FACTS, TOPICS = 100, 254, 16
+
+Fact = tuple[ChunkKey, list[int]]
+
+
+def users(bench: Bench, count: int) -> list[list[Fact]]:
+    """The header and NEIGHBOURS facts of each user's own."""
+    bench.encode(count * NEIGHBOURS - (len(bench.facts) - 1 if bench.facts else 0))
+    header, *facts = bench.facts
+    return [[header, *facts[i * NEIGHBOURS : (i + 1) * NEIGHBOURS]] for i in range(count)]
+
+
+def encode_asks(bench: Bench, own: Sequence[Sequence[Fact]]) -> list[Ask]:
+    asks = []
+    for prefix in own:
+        key = ChunkKey(f"bench/user/new{next(bench.numbers)}")
+        asks.append(bench.encoding(key, bench.tokens(NEW_TOKENS), prefix))
+    return asks
+
+
+def plain_asks(bench: Bench, own: Sequence[Sequence[Fact]], way: str) -> list[Ask]:
+    """The same prompts without a connector's help; "floor" under a salt of each user."""
+    asks = []
+    for index, prefix in enumerate(own):
+        before = [token for _, part in prefix for token in part]
+        salt = f"encode-{index}" if way == "floor" else bench.salt()
+        asks.append(Ask([*before, *bench.tokens(NEW_TOKENS)], None, salt))
+    return asks
+
+
+def at_once(bench: Bench, own: Sequence[Sequence[Fact]], rounds: int) -> dict[str, Any]:
+    memory = sum(len(part) for _, part in own[0])
+    bench.ask(plain_asks(bench, own, "floor"))
+    seconds: dict[str, list[float]] = {"injected": [], "floor": [], "text": []}
+    for index in range(rounds + 1):
+        for way, values in seconds.items():
+            is_injected = way == "injected"
+            asks = encode_asks(bench, own) if is_injected else plain_asks(bench, own, way)
+            answers = bench.ask(asks)
+            for output in answers.outputs:
+                bench.check(way, memory, output)
+            if index:
+                values.append(answers.seconds)
+    check_captured(bench, own)
+    rates = {way: len(own) / statistics.median(values) for way, values in seconds.items()}
+    prefill_tokens = rates["text"] * (memory + NEW_TOKENS)
+    return {
+        "kind": "encode_at_once",
+        "clients": len(own),
+        "unit": "requests/s",
+        **rates,
+        "forwarded_tokens_per_s": rates["injected"] * NEW_TOKENS,
+        "prefill_tokens_per_s": prefill_tokens,
+    }
+
+
+def check_captured(bench: Bench, own: Sequence[Sequence[Fact]]) -> None:
+    """An encoded chunk can be injected: what was timed did store something."""
+    key = ChunkKey(f"bench/user/new{next(bench.numbers)}")
+    tokens = bench.tokens(NEW_TOKENS)
+    bench.ask([bench.encoding(key, tokens, own[0])])
+    again = bench.encoding(ChunkKey(f"{key}-again"), bench.tokens(4), [*own[0], (key, tokens)])
+    memory = sum(len(part) for _, part in own[0]) + NEW_TOKENS
+    bench.check("injected", memory, bench.ask([again]).outputs[0])
+
+
+def nearest_earlier(count: int, neighbours: int) -> list[list[int]]:
+    """For each fact the earlier ones in its prefix, nearest last, by vectors around topics."""
+    rng = np.random.default_rng(0)
+    topics = rng.normal(size=(TOPICS, 384))
+    vectors = topics[rng.integers(TOPICS, size=count)] + 0.8 * rng.normal(size=(count, 384))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    scores = vectors @ vectors.T
+    return [list(np.argsort(scores[i, :i])[-neighbours:]) for i in range(count)]
+
+
+def waves(prefixes: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Facts whose whole prefix is encoded, until none is left."""
+    done: set[int] = set()
+    while len(done) < len(prefixes):
+        ready = [i for i, own in enumerate(prefixes) if i not in done and done.issuperset(own)]
+        yield ready
+        done.update(ready)
+
+
+def one_user(bench: Bench, neighbours: int) -> dict[str, Any]:
+    """Every fact of a user, wave by wave, as a first import does it."""
+    header = bench.facts[0]
+    prefixes = nearest_earlier(USER_FACTS, neighbours)
+    facts = [
+        (ChunkKey(f"bench/user/one{neighbours}-{index}"), bench.tokens(NEW_TOKENS))
+        for index in range(USER_FACTS)
+    ]
+    sizes = []
+    started = time.perf_counter()
+    for wave in waves(prefixes):
+        bench.ask(
+            [bench.encoding(*facts[i], [header, *(facts[p] for p in prefixes[i])]) for i in wave]
+        )
+        sizes.append(len(wave))
+    seconds = time.perf_counter() - started
+    return {
+        "kind": "encode_one_user",
+        "facts": USER_FACTS,
+        "neighbours": neighbours,
+        "waves": len(sizes),
+        "seconds": seconds,
+        "ms_per_wave": seconds / len(sizes) * 1e3,
+    }
+
+
+def chats(
+    bench: Bench, own: Sequence[Sequence[Fact]], in_flight: int, pairs: int
+) -> dict[str, Any]:
+    samples: dict[int, list[float]] = {0: [], in_flight: []}
+    encoded = 0
+    started = time.perf_counter()
+    for index in range(pairs + 2):
+        for count, values in samples.items():
+            first, done = chat_beside(bench, own, count)
+            encoded += done
+            if index > 1:
+                values.append(first * 1e3)
+    alone, beside = (statistics.median(values) for values in samples.values())
+    return {
+        "kind": "chat_beside_encoding",
+        "k": 50,
+        "unit": "ms",
+        "encode_in_flight": in_flight,
+        "alone": alone,
+        "beside": beside,
+        "slower": beside / alone,
+        "encoded_per_s": encoded / (time.perf_counter() - started),
+    }
+
+
+def chat_beside(bench: Bench, own: Sequence[Sequence[Fact]], in_flight: int) -> tuple[float, int]:
+    """Seconds to a chat's first token with that many encode requests in the engine; how many of
+    those ended meanwhile."""
+    engine = bench.llm.llm_engine
+    chooser = random.Random(0)
+    running: set[str] = set()
+
+    def top_up() -> None:
+        missing = in_flight - len(running)
+        if missing > 0:
+            running.update(map(bench.add, encode_asks(bench, chooser.choices(own, k=missing))))
+
+    top_up()
+    ended = 0
+    for _ in range(2):
+        ended += _step(engine, running)[1]
+        top_up()
+    started = time.perf_counter()
+    name = bench.add(bench.request("injected", 50))
+    while True:
+        seen, count = _step(engine, running)
+        ended += count
+        if name in seen:
+            break
+        top_up()
+    first = time.perf_counter() - started
+    while engine.has_unfinished_requests():
+        ended += _step(engine, running)[1]
+    return first, ended
+
+
+def _step(engine: Any, running: set[str]) -> tuple[set[str], int]:
+    """Names that gave a token in one engine step, and how many of `running` are done."""
+    outputs = engine.step()
+    seen = {request_name(output) for output in outputs}
+    done = {request_name(output) for output in outputs if output.finished} & running
+    running -= done
+    return seen, len(done)
+
+
+def measure(
+    bench: Bench, own: Sequence[Sequence[Fact]], rounds: int, pairs: int
+) -> Iterator[dict[str, Any]]:
+    yield at_once(bench, own, rounds)
+    for neighbours in (16, NEIGHBOURS):
+        yield one_user(bench, neighbours)
+    for in_flight in (8, 64):
+        yield chats(bench, own, in_flight, pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="Llama-3.1-8B")
+    parser.add_argument("--storage", default="cache")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    model = write_config(arguments.model, Path("/tmp/models"))
+    bench = Bench(model, ours(20 << 30, storage=arguments.storage))
+    own = users(bench, USERS)
+    about = {"model": arguments.model, "storage": arguments.storage}
+    figures = []
+    for figure in measure(bench, own, arguments.rounds, arguments.pairs):
+        figures.append({**about, **figure})
+        print(figures[-1], flush=True)
+    arguments.out.write_text(json.dumps(gpu_rows("gpu_encode", figures), indent=1))
+
+
+if __name__ == "__main__":
+    main()

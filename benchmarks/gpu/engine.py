@@ -1,0 +1,211 @@
+"""An engine with true shape and random weights, and requests: injected, prefilled or prefix hits.
+
+Our connector (or another, or none) is loaded; CUDA graphs, torch.compile, chunked prefill and
+prefix caching are on, as vLLM starts by itself.
+
+    injected   header and facts from chunks, the tail prefilled; a salt that is used once
+    text       the same prompt, all of it prefilled; a salt that is used once
+    floor      the memory lies in vLLM's own prefix cache, under a salt of the client's own
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferscale_core.ids import ChunkKey, FactId
+from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.plans import Span
+from inferscale_core.vllm_connector.params import Capture, RequestParams
+
+FACT_TOKENS, HEADER_TOKENS, TAIL_TOKENS = 30, 24, 64
+WAYS = ("injected", "text", "floor")
+OURS = "inferscale_core.vllm_connector"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request: prompt, what it asks of the connector, cache salt, tokens to generate."""
+
+    prompt: list[int]
+    params: RequestParams | None
+    salt: str
+    max_tokens: int = 1
+
+
+@dataclass
+class Answers:
+    """outputs: in the order asked. first_s: seconds to each request's first token; seconds: to the
+    last one's end."""
+
+    outputs: list[Any]
+    first_s: list[float]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Connector:
+    """What the engine loads: a class of a module, its settings, and a worker extension."""
+
+    name: str
+    module: str
+    extra: dict[str, Any]
+    extension: str = ""
+
+
+def ours(arena_bytes: int, **extra: Any) -> Connector:
+    return Connector(
+        "InferScaleConnector",
+        f"{OURS}.connector",
+        {"arena_bytes": arena_bytes, **extra},
+        f"{OURS}.extension.WorkerExtension",
+    )
+
+
+class Bench:
+    """Owns the engine of this process. `facts[0]` is the header."""
+
+    def __init__(
+        self,
+        model: Path,
+        connector: Connector | None,
+        *,
+        memory_share: float = 0.7,
+        **settings: Any,
+    ) -> None:
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        from vllm import LLM
+        from vllm.config import KVTransferConfig
+
+        if connector is not None:
+            settings["kv_transfer_config"] = KVTransferConfig(
+                kv_connector=connector.name,
+                kv_connector_module_path=connector.module,
+                kv_role="kv_both",
+                kv_connector_extra_config=connector.extra,
+            )
+            if connector.extension:
+                settings["worker_extension_cls"] = connector.extension
+        self.llm = LLM(
+            str(model),
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            dtype="bfloat16",
+            max_model_len=8192,
+            max_num_seqs=256,
+            max_num_batched_tokens=8192,
+            gpu_memory_utilization=memory_share,
+            **settings,
+        )
+        if connector is not None and connector.extension:
+            print(self.llm.collective_rpc("inferscale_start"), flush=True)
+        self.block_size = self.llm.llm_engine.vllm_config.cache_config.block_size
+        self.rng = random.Random(0)
+        self.numbers = itertools.count()
+        self.vocab = self.llm.model_config.get_vocab_size()
+        self.facts: list[tuple[ChunkKey, list[int]]] = []
+
+    def tokens(self, count: int) -> list[int]:
+        return self.rng.choices(range(100, self.vocab), k=count)
+
+    def salt(self) -> str:
+        """One that no other request has."""
+        return f"s{next(self.numbers)}"
+
+    def add(self, ask: Ask) -> str:
+        """Hand a request to the engine; returns the start of the id its outputs carry."""
+        from vllm import SamplingParams
+
+        request_id = f"r{next(self.numbers)}"
+        sampling = SamplingParams(
+            temperature=0,
+            max_tokens=ask.max_tokens,
+            min_tokens=ask.max_tokens,
+            ignore_eos=True,
+            detokenize=False,
+            extra_args={"kv_transfer_params": ask.params.to_wire()} if ask.params else None,
+        )
+        prompt = {"prompt_token_ids": ask.prompt, "cache_salt": ask.salt}
+        self.llm.llm_engine.add_request(request_id, prompt, sampling)
+        return request_id
+
+    def ask(self, asks: Sequence[Ask]) -> Answers:
+        """Add all at once and step until all are answered."""
+        engine = self.llm.llm_engine
+        started = time.perf_counter()
+        first: dict[str, float] = {}
+        done: dict[str, Any] = {}
+        ids = [self.add(ask) for ask in asks]
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                name = request_name(output)
+                first.setdefault(name, time.perf_counter() - started)
+                if output.finished:
+                    done[name] = output
+        seconds = time.perf_counter() - started
+        return Answers([done[i] for i in ids], [first[i] for i in ids], seconds)
+
+    def encode(self, count: int, *, at_once: int = 100) -> None:
+        """Add `count` facts, and the header before the first, each encoded by itself."""
+        lengths = [] if self.facts else [HEADER_TOKENS]
+        lengths += [FACT_TOKENS] * count
+        new = [
+            (ChunkKey(f"bench/user/{index}"), self.tokens(length))
+            for index, length in enumerate(lengths, start=len(self.facts))
+        ]
+        for start in range(0, len(new), at_once):
+            part = new[start : start + at_once]
+            self.ask([self.encoding(key, tokens) for key, tokens in part])
+        self.facts += new
+
+    def encoding(
+        self, key: ChunkKey, tokens: list[int], prefix: Sequence[tuple[ChunkKey, list[int]]] = ()
+    ) -> Ask:
+        """The request that encodes `tokens` behind the chunks of `prefix` and captures them."""
+        before = [token for _, part in prefix for token in part]
+        spans = tuple(Span(seen, len(part)) for seen, part in prefix)
+        seen = tuple(span.key for span in spans)
+        capture = Capture(key, len(before), len(tokens), seen, FactRef(FactId(key), 1), 0)
+        return Ask([*before, *tokens], RequestParams(key, spans, capture), self.salt())
+
+    def request(self, way: str, k: int, client: int = 0, max_tokens: int = 1) -> Ask:
+        """One request over the header and k facts.
+
+        Every client of "floor" has facts and a salt of its own, as every user has: clients that
+        shared blocks would also share reads of them while decoding.
+        """
+        header, *facts = self.facts
+        chooser = random.Random(client) if way == "floor" else self.rng
+        chosen = [header, *chooser.sample(facts, k)]
+        prompt = [token for _, part in chosen for token in part] + self.tokens(TAIL_TOKENS)
+        if way == "injected":
+            spans = tuple(Span(key, len(part)) for key, part in chosen)
+            params = RequestParams(f"h{next(self.numbers)}", spans)
+            return Ask(prompt, params, self.salt(), max_tokens)
+        salt = f"floor-{client}" if way == "floor" else self.salt()
+        return Ask(prompt, None, salt, max_tokens)
+
+    def once(self, way: str, k: int) -> float:
+        """Milliseconds to the first token of one request, which was served as `way` says."""
+        answers = self.ask([self.request(way, k)])
+        self.check(way, HEADER_TOKENS + k * FACT_TOKENS, answers.outputs[0])
+        return answers.first_s[0] * 1e3
+
+    def check(self, way: str, num_tokens: int, output: Any) -> None:
+        """Raises AssertionError unless just the `num_tokens` of memory were not computed."""
+        aligned = num_tokens // self.block_size * self.block_size
+        wanted = {"injected": num_tokens, "floor": aligned, "text": 0}[way]
+        cached = output.num_cached_tokens or 0
+        assert cached == wanted, f"{way}: {cached} tokens were not computed instead of {wanted}"
+
+
+def request_name(output: Any) -> str:
+    """The engine may add a random suffix to a request's id."""
+    return str(output.request_id.partition("-")[0])
