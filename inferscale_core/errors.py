@@ -10,6 +10,7 @@
     ├── PermissionDenied      the credential does not allow this call         PERMISSION_DENIED
     ├── Unsupported           a model, layout or setting we refuse by name    FAILED_PRECONDITION
     ├── Incompatible          two parts that may not work together            FAILED_PRECONDITION
+    ├── WorkerIdTaken         another process works under a worker's id       FAILED_PRECONDITION
     ├── Unavailable           a part is down or draining; try again           UNAVAILABLE
     ├── DeadlineExceeded      time is up; a write may have been made          DEADLINE_EXCEEDED
     ├── StoreError            the database failed                             UNAVAILABLE
@@ -94,6 +95,21 @@ class Incompatible(InferScaleError):
     """Two parts state different models, recipes or embedders."""
 
     code = "incompatible"
+
+
+class WorkerIdTaken(InferScaleError):
+    """A worker that has been replaced ends; one that has just started waits for the other's lease.
+
+    address: where the other is reached, empty when the worker was removed.
+    """
+
+    code = "worker_id_taken"
+
+    def __init__(self, worker_id: str, address: str) -> None:
+        other = f"the instance at {address}" if address else "none any more: it was removed"
+        super().__init__(f"worker id {worker_id!r} belongs to {other}")
+        self.worker_id = worker_id
+        self.address = address
 
 
 class Unavailable(InferScaleError):

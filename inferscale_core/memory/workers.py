@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from inferscale_core.ids import ModelRevision, RecipeHash, WorkerId
 from inferscale_core.memory.encoding import EncodeTarget
@@ -15,6 +16,14 @@ class EmbedderIdentity:
     embedder_id: str
     revision: str
     dimension: int
+
+
+class Joined(Enum):
+    """NEW: an instance that holds nothing yet. BACK: one whose lease had ended."""
+
+    NEW = auto()
+    BACK = auto()
+    RENEWED = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,9 @@ _RULES: dict[type[InferScaleError], _Rule] = {
     errors.PermissionDenied: _Rule(grpc.StatusCode.PERMISSION_DENIED, logging.WARNING),
     errors.Unsupported: _Rule(grpc.StatusCode.FAILED_PRECONDITION, logging.WARNING),
     errors.Incompatible: _Rule(grpc.StatusCode.FAILED_PRECONDITION, logging.WARNING),
+    errors.WorkerIdTaken: _Rule(
+        grpc.StatusCode.FAILED_PRECONDITION, logging.WARNING, {"worker_id": str, "address": str}
+    ),
     errors.Unavailable: _Rule(grpc.StatusCode.UNAVAILABLE, logging.WARNING),
     errors.DeadlineExceeded: _Rule(grpc.StatusCode.DEADLINE_EXCEEDED, logging.WARNING),
     errors.StoreError: _Rule(grpc.StatusCode.UNAVAILABLE, logging.ERROR),

@@ -8,9 +8,9 @@ from sqlalchemy import delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from inferscale_core.errors import NotFound
+from inferscale_core.errors import NotFound, WorkerIdTaken
 from inferscale_core.ids import ModelRevision, RecipeHash, TenantId, UserId, WorkerId
-from inferscale_core.memory.workers import EmbedderIdentity, Worker
+from inferscale_core.memory.workers import EmbedderIdentity, Joined, Worker
 from inferscale_core.store.rows import WorkerRow
 
 _END_WORKER = text("SELECT inferscale_end_worker(:worker_id)")
@@ -21,20 +21,46 @@ _USERS_OF_MODEL = text(
 
 
 class WorkerRegistry:
+    """A worker id belongs to one instance, a process, at a time.
+
+    Another takes its place when the lease has ended or the first drains, or when it is reached at
+    the same address, as one that has crashed and started again is. The first is refused from then
+    on, so two never take each other's place in turn.
+    """
+
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    async def join(self, worker: Worker) -> bool:
-        """Registers the worker or renews its lease. True when this instance was not known before.
+    async def join(self, worker: Worker, *, lease_s: float, renewal: bool) -> Joined:
+        """Registers the worker or renews its lease. `renewal`: this instance has joined before.
 
         A new instance has started with an empty cache and arena: it holds no user any more, and
-        what receipts still wanted of the old instance has happened.
+        what receipts still wanted of the old instance has happened. Raises WorkerIdTaken.
         """
-        known = await self._session.scalar(
-            select(WorkerRow.instance_id)
-            .where(WorkerRow.worker_id == worker.worker_id)
-            .with_for_update()
-        )
+        known = (
+            await self._session.execute(
+                select(
+                    WorkerRow.instance_id,
+                    WorkerRow.address,
+                    WorkerRow.draining,
+                    (WorkerRow.last_seen_at > func.now() - timedelta(seconds=lease_s)),
+                )
+                .where(WorkerRow.worker_id == worker.worker_id)
+                .with_for_update()
+            )
+        ).one_or_none()
+        instance_id, address, draining, is_live = known or ("", "", False, False)
+        is_new = instance_id != worker.instance_id
+        if is_new and (renewal or (is_live and not draining and address != worker.address)):
+            raise WorkerIdTaken(worker.worker_id, address)
+        await self._write(worker, expected=instance_id or worker.instance_id)
+        if is_new:
+            await self._session.execute(_END_WORKER, {"worker_id": worker.worker_id})
+            return Joined.NEW
+        return Joined.RENEWED if is_live else Joined.BACK
+
+    async def _write(self, worker: Worker, *, expected: str) -> None:
+        """`expected`: the instance that the row may hold; another has come at the same moment."""
         values = {
             "instance_id": worker.instance_id,
             "address": worker.address,
@@ -49,15 +75,16 @@ class WorkerRegistry:
             "max_fact_tokens": worker.max_fact_tokens,
             "last_seen_at": func.now(),
         }
-        await self._session.execute(
+        written = await self._session.scalar(
             insert(WorkerRow)
             .values(worker_id=worker.worker_id, joined_at=func.now(), **values)
-            .on_conflict_do_update(constraint="workers_pkey", set_=values)
+            .on_conflict_do_update(
+                constraint="workers_pkey", set_=values, where=WorkerRow.instance_id == expected
+            )
+            .returning(WorkerRow.worker_id)
         )
-        is_new = known != worker.instance_id
-        if is_new:
-            await self._session.execute(_END_WORKER, {"worker_id": worker.worker_id})
-        return is_new
+        if written is None:
+            raise WorkerIdTaken(worker.worker_id, (await self.get(worker.worker_id)).address)
 
     async def live(self, max_age_s: float, model: str | None = None) -> list[Worker]:
         """Workers seen within `max_age_s`, of one model or of all, in order of their ids."""

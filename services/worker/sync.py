@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc.aio
 
-from inferscale_core.errors import InferScaleError, Unavailable
+from inferscale_core.errors import InferScaleError, Unavailable, WorkerIdTaken
 from inferscale_core.ids import TenantId, UserId
 from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2, sync_pb2_grpc
 from inferscale_core.rpc.status import error_from
@@ -76,13 +76,13 @@ class Lease:
         self.joined = asyncio.Event()
 
     async def keep(self) -> None:
-        """Join and renew until cancelled. Raises what control refuses us with; waits while it is
-        not there."""
+        """Join and renew until cancelled. Waits while control is not there, and before the first
+        answer while another process has our id. Raises what control refuses us with otherwise."""
         while True:
             try:
-                lease_s = await self._link.join(self._identity)
+                lease_s = await self._link.join(self._request())
             except InferScaleError as exc:
-                if not _is_transient(exc):
+                if not self._is_transient(exc):
                     raise
                 _log.warning("worker.join_failed", exc=exc)
                 await asyncio.sleep(RETRY_S)
@@ -94,14 +94,20 @@ class Lease:
 
     async def announce_draining(self) -> None:
         """Tell control to send nothing new. A control that is away notices by the lease."""
-        leaving = sync_pb2.JoinWorkerRequest()
-        leaving.CopyFrom(self._identity)
-        leaving.draining = True
+        if not self.joined.is_set():
+            return
         try:
-            await self._link.join(leaving)
+            await self._link.join(self._request(draining=True))
         except InferScaleError as exc:
             _log.warning("worker.draining_not_announced", exc=exc)
 
 
-def _is_transient(exc: InferScaleError) -> bool:
-    return exc.code in {"unavailable", "deadline_exceeded", "store", "internal"}
+    def _request(self, *, draining: bool = False) -> sync_pb2.JoinWorkerRequest:
+        request = sync_pb2.JoinWorkerRequest(draining=draining, renewal=self.joined.is_set())
+        request.MergeFrom(self._identity)
+        return request
+
+    def _is_transient(self, exc: InferScaleError) -> bool:
+        if isinstance(exc, WorkerIdTaken):
+            return not self.joined.is_set()
+        return exc.code in {"unavailable", "deadline_exceeded", "store", "internal"}

@@ -74,14 +74,14 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self._instance_id = ""
 
     async def start(self) -> None:
-        """As a new instance, which holds nothing, at a port of its own."""
+        """As a new instance, which holds nothing, at a port of its own that it keeps."""
         self.users.clear()
         self._instance_id = f"{self.worker_id}-{next(_instances)}"
         self._server = RpcServer(SharedTokens(internal=self._internal_token))
         self._server.add(
             worker_pb2.DESCRIPTOR, worker_pb2_grpc.add_WorkerServiceServicer_to_server, self
         )
-        port = await self._server.start("127.0.0.1:0")
+        port = await self._server.start(self.address or "127.0.0.1:0")
         self.address = f"127.0.0.1:{port}"
 
     async def stop(self) -> None:

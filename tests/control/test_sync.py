@@ -176,3 +176,28 @@ async def _changes(
         with_disk_key=with_disk_key,
     )
     return [page async for page in sync.ListChanges(request)]
+
+
+async def test_a_second_process_under_a_live_workers_id_never_takes_its_place(
+    control: Control, tenant: Tenant
+) -> None:
+    first = await control.worker(tenant.model, "doubled")
+    second = await control.worker(tenant.model, "doubled", join=False)
+    for _ in range(3):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await second.join()
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert f"belongs to the instance at {first.address}" in str(refused.value.details())
+        await first.join(renewal=True)
+    await tenant.client.add_memory("mira", "Mira has a dog.")
+    answer = await tenant.client.chat("mira", "Any pets?").answer()
+    assert answer.text == "Mira has a dog.\n"
+    assert len(first.generate_requests) == 1
+
+    await first.join(renewal=True, draining=True)
+    await second.join()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await first.join(renewal=True)
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    await tenant.client.chat("mira", "Any pets?").answer()
+    assert len(second.generate_requests) == 1

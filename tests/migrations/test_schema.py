@@ -231,7 +231,7 @@ async def test_an_owner_that_is_no_superuser_serves_too(postgres_server: Embedde
         await tx.facts.delete(user, fact.fact_id)
     await add_fact(store, tenant, user, "Robin has a cat.")
     async with store.system() as system:
-        await system.workers.join(a_worker())
+        await system.workers.join(a_worker(), lease_s=60, renewal=False)
         assert await system.workers.users_of_model("tiny") == [(tenant, user)]
     async with store.transaction(tenant) as tx:
         assert await tx.holders.list(user) == []

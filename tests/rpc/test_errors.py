@@ -43,6 +43,10 @@ EXAMPLES: dict[type[InferScaleError], tuple[InferScaleError, grpc.StatusCode]] =
         grpc.StatusCode.PERMISSION_DENIED,
     ),
     errors.Unsupported: (errors.Unsupported("rope 'x'"), grpc.StatusCode.FAILED_PRECONDITION),
+    errors.WorkerIdTaken: (
+        errors.WorkerIdTaken("worker-0", "host:7710"),
+        grpc.StatusCode.FAILED_PRECONDITION,
+    ),
     errors.Incompatible: (errors.Incompatible("768, 384"), grpc.StatusCode.FAILED_PRECONDITION),
     errors.Unavailable: (errors.Unavailable("worker w-1 is gone"), grpc.StatusCode.UNAVAILABLE),
     errors.DeadlineExceeded: (errors.DeadlineExceeded("2 s"), grpc.StatusCode.DEADLINE_EXCEEDED),

@@ -77,7 +77,7 @@ async def test_states_of_a_target_that_no_worker_serves_any_more_give_way(
     database: Database = database_factory()  # type: ignore[operator]
     store = database.store()
     async with store.system() as system:
-        await system.workers.join(a_worker())
+        await system.workers.join(a_worker(), lease_s=60, renewal=False)
     tenant, user = await a_tenant(store), a_user()
     fact = await add_fact(store, tenant, user, "Robin has a dog.")
     async with store.transaction(tenant) as tx:
@@ -86,7 +86,7 @@ async def test_states_of_a_target_that_no_worker_serves_any_more_give_way(
     newer = replace(TARGET, model_revision=ModelRevision("tiny@2"), recipe_hash=RecipeHash("r2"))
     second = replace(a_worker("worker-1"), model_revision=newer.model_revision, recipe_hash="r2")  # type: ignore[arg-type]
     async with store.system() as system:
-        await system.workers.join(second)
+        await system.workers.join(second, lease_s=60, renewal=False)
     await record(store, tenant, user, replace(done(fact), target=newer))
     async with store.transaction(tenant) as tx:
         both = (await tx.encodings.statuses(user, [fact.fact_id]))[fact.fact_id]

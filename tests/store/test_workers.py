@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
 
-from inferscale_core.errors import NotFound
+from inferscale_core.errors import NotFound, WorkerIdTaken
 from inferscale_core.ids import TenantId, UserId, WorkerId
 from inferscale_core.memory.deletion import WORKER_HOLDERS, DeletionReceipt, Holder, PurgeState
+from inferscale_core.memory.workers import Joined
 from inferscale_core.store import Store
 from tests.fixtures_postgres import Database
 from tests.store.factories import a_tenant, a_user, a_worker, add_fact
 
+LEASE_S = 15.0
 ZERO, ONE = WorkerId("worker-0"), WorkerId("worker-1")
 
 
 @pytest.fixture
-async def store(database_factory: Callable[..., Database]) -> AsyncIterator[Store]:
-    """A database of its own: the registry is not a tenant's."""
-    store = database_factory().store()
+async def database(database_factory: Callable[..., Database]) -> Database:
+    """One of its own: the registry is not a tenant's."""
+    return database_factory()
+
+
+@pytest.fixture
+async def store(database: Database) -> AsyncIterator[Store]:
+    store = database.store()
     yield store
     await store.close()
 
 
-async def _join(store: Store, worker_id: str, instance_id: str = "i1") -> bool:
+async def _join(
+    store: Store,
+    worker_id: str,
+    instance_id: str = "i1",
+    *,
+    address: str = "127.0.0.1:7710",
+    renewal: bool = False,
+) -> Joined:
     async with store.system() as system:
-        return await system.workers.join(a_worker(worker_id, instance_id=instance_id))
+        worker = replace(a_worker(worker_id, instance_id=instance_id), address=address)
+        return await system.workers.join(worker, lease_s=LEASE_S, renewal=renewal)
 
 
 async def _delete_held_fact(
@@ -56,14 +72,15 @@ async def _pending(
 
 
 async def test_a_worker_is_live_for_its_lease_and_new_once_per_instance(store: Store) -> None:
-    assert await _join(store, ZERO)
-    assert not await _join(store, ZERO)
-    assert await _join(store, ZERO, "i2")
+    assert await _join(store, ZERO) is Joined.NEW
+    assert await _join(store, ZERO) is Joined.RENEWED
+    assert await _join(store, ZERO, "i2") is Joined.NEW
     async with store.system() as system:
         assert await system.workers.live(60) == [a_worker(ZERO, instance_id="i2")]
         assert await system.workers.live(60, "another-model") == []
         assert await system.workers.live(-60) == []
-        await system.workers.join(replace(a_worker(ZERO, instance_id="i2"), draining=True))
+        draining = replace(a_worker(ZERO, instance_id="i2"), draining=True)
+        await system.workers.join(draining, lease_s=LEASE_S, renewal=True)
         assert (await system.workers.get(ZERO)).draining
         with pytest.raises(NotFound):
             await system.workers.get(ONE)
@@ -134,3 +151,65 @@ async def test_users_of_a_model_come_in_pages_over_all_tenants(store: Store) -> 
         ):
             found += page
     assert found == sorted(expected)
+
+
+async def _seen(store: Store, database: Database, seconds_ago: float) -> None:
+    with database.admin() as connection:
+        connection.execute(
+            "UPDATE workers SET last_seen_at = now() - make_interval(secs => %s)", [seconds_ago]
+        )
+
+
+async def test_a_live_workers_id_is_not_given_to_another_process(store: Store) -> None:
+    await _join(store, ZERO, "first", address="one:1")
+    with pytest.raises(WorkerIdTaken, match="belongs to the instance at one:1"):
+        await _join(store, ZERO, "second", address="two:2")
+    assert await _join(store, ZERO, "first", address="one:1", renewal=True) is Joined.RENEWED
+    async with store.system() as system:
+        assert (await system.workers.get(ZERO)).instance_id == "first"
+
+
+@pytest.mark.parametrize("how", ["restarted", "draining", "lapsed"])
+async def test_a_worker_that_was_replaced_never_gets_its_id_back(
+    store: Store, database: Database, how: str
+) -> None:
+    await _join(store, ZERO, "first", address="one:1")
+    if how == "draining":
+        async with store.system() as system:
+            leaving = replace(a_worker(ZERO, instance_id="first"), draining=True)
+            await system.workers.join(leaving, lease_s=LEASE_S, renewal=True)
+    if how == "lapsed":
+        await _seen(store, database, LEASE_S + 1)
+    address = "one:1" if how == "restarted" else "two:2"
+    assert await _join(store, ZERO, "second", address=address) is Joined.NEW
+    for _ in range(2):
+        with pytest.raises(WorkerIdTaken):
+            await _join(store, ZERO, "first", address="one:1", renewal=True)
+        assert await _join(store, ZERO, "second", address=address, renewal=True) is Joined.RENEWED
+
+
+async def test_a_worker_that_was_removed_is_refused_at_its_next_renewal(store: Store) -> None:
+    await _join(store, ZERO)
+    async with store.system() as system:
+        await system.workers.remove(ZERO)
+    with pytest.raises(WorkerIdTaken, match="it was removed"):
+        await _join(store, ZERO, renewal=True)
+    assert await _join(store, ZERO, "again") is Joined.NEW
+
+
+async def test_a_worker_whose_lease_had_ended_comes_back_as_it_was(
+    store: Store, database: Database
+) -> None:
+    await _join(store, ZERO)
+    await _seen(store, database, LEASE_S + 1)
+    assert await _join(store, ZERO, renewal=True) is Joined.BACK
+    assert await _join(store, ZERO, renewal=True) is Joined.RENEWED
+
+
+async def test_of_processes_that_start_at_once_under_one_id_one_gets_it(store: Store) -> None:
+    outcomes = await asyncio.gather(
+        *(_join(store, ZERO, f"i{n}", address=f"host:{n}") for n in range(8)),
+        return_exceptions=True,
+    )
+    assert outcomes.count(Joined.NEW) == 1
+    assert sum(isinstance(outcome, WorkerIdTaken) for outcome in outcomes) == 7

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 
-from inferscale_core.errors import Incompatible, Unavailable
+from inferscale_core.errors import Incompatible, Unavailable, WorkerIdTaken
 from inferscale_core.rpc.auth import SharedTokens
 from inferscale_core.rpc.channel import open_channel
 from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2
@@ -60,15 +60,44 @@ async def test_a_refusal_ends_the_worker() -> None:
     assert not lease.joined.is_set()
 
 
+async def test_a_worker_waits_for_its_id_and_ends_when_it_has_lost_it() -> None:
+    taken = WorkerIdTaken("w1", "other:1")
+    link = ScriptedLink(taken, 0.03, taken)
+    lease = Lease(link, IDENTITY)
+    async with asyncio.timeout(2):
+        with pytest.raises(WorkerIdTaken, match="belongs to the instance at other:1"):
+            await lease.keep()
+    assert lease.joined.is_set()
+    assert [request.renewal for request in link.requests] == [False, False, True]
+
+
+async def _joined(*answers: float | Exception) -> tuple[Lease, ScriptedLink]:
+    link = ScriptedLink(10.0, *answers)
+    lease = Lease(link, IDENTITY)
+    keeping = asyncio.create_task(lease.keep())
+    async with asyncio.timeout(2):
+        await lease.joined.wait()
+    keeping.cancel()
+    return lease, link
+
+
 async def test_draining_is_announced_under_the_same_identity() -> None:
-    link = ScriptedLink(10.0)
-    await Lease(link, IDENTITY).announce_draining()
-    assert (link.requests[0].worker_id, link.requests[0].draining) == ("w1", True)
+    lease, link = await _joined(10.0)
+    await lease.announce_draining()
+    last = link.requests[-1]
+    assert (last.worker_id, last.draining, last.renewal) == ("w1", True, True)
     assert not IDENTITY.draining
 
 
 async def test_draining_without_control_is_no_error() -> None:
-    await Lease(ScriptedLink(Unavailable("away")), IDENTITY).announce_draining()
+    lease, _ = await _joined(Unavailable("away"))
+    await lease.announce_draining()
+
+
+async def test_a_worker_that_never_joined_announces_nothing() -> None:
+    link = ScriptedLink(10.0)
+    await Lease(link, IDENTITY).announce_draining()
+    assert link.requests == []
 
 
 async def test_changes_come_over_the_wire_and_errors_come_back_as_ours() -> None:

@@ -39,7 +39,7 @@ class SyncServicer(SyncServiceServicer):
     async def JoinWorker(
         self, request: pb.JoinWorkerRequest, context: _Context
     ) -> pb.JoinWorkerResponse:
-        await self._sync.join(convert.worker_from_proto(request))
+        await self._sync.join(convert.worker_from_proto(request), renewal=request.renewal)
         return pb.JoinWorkerResponse(lease_s=self._lease_s)
 
     async def RemoveWorker(

@@ -9,7 +9,7 @@ from inferscale_core.errors import Incompatible
 from inferscale_core.ids import TenantId, UserId, WorkerId
 from inferscale_core.memory.changes import ChangePage
 from inferscale_core.memory.routing import owner_of
-from inferscale_core.memory.workers import EmbedderIdentity, Worker
+from inferscale_core.memory.workers import EmbedderIdentity, Joined, Worker
 from inferscale_core.store import Store, SystemTransaction
 from inferscale_core.telemetry.logs import get_logger
 from services.control.workers import WorkerDirectory
@@ -55,10 +55,11 @@ class SyncUseCases:
                 return
             after_version = page.reached_version
 
-    async def join(self, worker: Worker) -> None:
-        """Registers the worker or renews its lease.
+    async def join(self, worker: Worker, *, renewal: bool) -> None:
+        """Registers the worker or renews its lease. `renewal`: this instance has joined before.
 
-        Raises Incompatible with both identities when its vectors could not be compared with ours.
+        Raises Incompatible with both identities when its vectors could not be compared with ours,
+        and WorkerIdTaken when its id belongs to another instance.
         """
         if worker.embedder != self._embedder:
             raise Incompatible(
@@ -66,14 +67,22 @@ class SyncUseCases:
                 f" control with {_described(self._embedder)}"
             )
         async with self._store.system() as tx:
-            is_new = await tx.workers.join(worker)
-            if is_new and not worker.draining:
+            joined = await tx.workers.join(
+                worker, lease_s=self._directory.lease_s, renewal=renewal
+            )
+            if joined is not Joined.RENEWED and not worker.draining:
                 await tx.wake_encoding(worker.model)
+            if joined is Joined.NEW and not worker.draining:
                 for tenant_id, user_id in await self._owned_users(tx, worker):
                     await tx.queue_encoding(tenant_id, user_id, worker.model)
         self._directory.refresh_soon()
-        if is_new:
-            _log.info("worker.joined", worker_id=worker.worker_id, model=worker.model)
+        if joined is not Joined.RENEWED:
+            _log.info(
+                "worker.joined",
+                worker_id=worker.worker_id,
+                model=worker.model,
+                is_new=joined is Joined.NEW,
+            )
 
     async def remove(self, worker_id: WorkerId) -> None:
         """For good: receipts wait for it no longer. Raises NotFound."""

@@ -108,7 +108,7 @@ class EmbedderIdentity(_message.Message):
         ...
 
 class JoinWorkerRequest(_message.Message):
-    __slots__ = ('worker_id', 'instance_id', 'address', 'model', 'model_revision', 'recipe', 'recipe_hash', 'embedder', 'draining', 'max_fact_tokens')
+    __slots__ = ('worker_id', 'instance_id', 'address', 'model', 'model_revision', 'recipe', 'recipe_hash', 'embedder', 'draining', 'max_fact_tokens', 'renewal')
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +119,7 @@ class JoinWorkerRequest(_message.Message):
     EMBEDDER_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     MAX_FACT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RENEWAL_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     instance_id: str
     address: str
@@ -129,8 +130,9 @@ class JoinWorkerRequest(_message.Message):
     embedder: EmbedderIdentity
     draining: bool
     max_fact_tokens: int
+    renewal: bool
 
-    def __init__(self, worker_id: _Optional[str]=..., instance_id: _Optional[str]=..., address: _Optional[str]=..., model: _Optional[str]=..., model_revision: _Optional[str]=..., recipe: _Optional[str]=..., recipe_hash: _Optional[str]=..., embedder: _Optional[_Union[EmbedderIdentity, _Mapping]]=..., draining: bool=..., max_fact_tokens: _Optional[int]=...) -> None:
+    def __init__(self, worker_id: _Optional[str]=..., instance_id: _Optional[str]=..., address: _Optional[str]=..., model: _Optional[str]=..., model_revision: _Optional[str]=..., recipe: _Optional[str]=..., recipe_hash: _Optional[str]=..., embedder: _Optional[_Union[EmbedderIdentity, _Mapping]]=..., draining: bool=..., max_fact_tokens: _Optional[int]=..., renewal: bool=...) -> None:
         ...
 
 class JoinWorkerResponse(_message.Message):

@@ -40,7 +40,9 @@ class SyncServiceServicer(object):
 
     def JoinWorker(self, request, context):
         """Registers a worker or renews its lease. Refused with FAILED_PRECONDITION when its embedder is
-        not control's.
+        not control's (reason "incompatible"), and when its id belongs to another process (reason
+        "worker_id_taken"): one that asks for the first time gets the id when the other drains, is
+        reached at the same address or has let its lease end, and one that renews has lost it for good.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
