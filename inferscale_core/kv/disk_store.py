@@ -314,7 +314,7 @@ def open_disk_store(
     layout: str,
     lock_wait_s: float = LOCK_WAIT_S,
 ) -> DiskStore:
-    """Take the folder (see `disk_folder.rank_folder`) and find what is there; about 5 us a file.
+    """Take the folder (see `disk_folder.rank_folder`) and find what is there; 10 to 20 us a file.
 
     layout: what a row holds, in any words; records of another layout are removed. Raises
     Unavailable when another process has the folder.

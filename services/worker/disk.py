@@ -24,7 +24,7 @@ from services.worker.salts import CacheSalts
 _log = get_logger(__name__)
 
 ADOPTED_WAIT_S = 10.0
-"""250 records are compared in 15 ms; a disk that takes longer than this is not waited for."""
+"""250 records are compared in 25 ms; a disk that takes longer than this is not waited for."""
 
 
 class EngineDisk:
