@@ -22,6 +22,7 @@ from inferscale_core.errors import (
     Unsupported,
 )
 from inferscale_core.rpc.pb.inferscale.v1 import worker_pb2
+from inferscale_core.telemetry import names
 from services.control.app import ControlApp
 from tests.control.fake_embedder import FakeEmbedder
 from tests.control.fake_worker import delta, done, endless
@@ -287,11 +288,19 @@ async def test_serving_more_users_adds_no_series_of_metrics(control: Control) ->
     with captured() as capture:
         for number in range(3):
             await serve(f"first-{number}")
-        before = set(capture.values())
+        await tenant.client.list_memories("first-0")
+        before = capture.values()
         await asyncio.gather(*(serve(f"later-{number}") for number in range(12)))
-        assert set(capture.values()) == before
-    assert "first-1" not in str(before)
-    assert tenant.tenant_id not in str(before)
+        for start in range(0, 5_000, 50):
+            users = [f"reader-{number}" for number in range(start, start + 50)]
+            await asyncio.gather(*(tenant.client.list_memories(user_id) for user_id in users))
+        after = capture.values()
+    assert set(after) == set(before)
+    for label in ("first-", "later-", "reader-", tenant.tenant_id):
+        assert label not in str(after)
+    method = (names.RPC_METHOD, "inferscale.v1.MemoryService/ListMemories")
+    listed = (names.RPC_SERVER_DURATION, (method, (names.RPC_STATUS, "OK")))
+    assert after[listed] - before[listed] == 5_000
 
 
 def test_an_embedder_of_another_dimension_is_refused_with_both_numbers(
