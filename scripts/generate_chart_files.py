@@ -29,6 +29,7 @@ SET_BY_CHART = {
     "control": {"listen", "internal_token", "operator_token"},
     "database": {"url", "admin_url", "listen_url", "embedded_dir"},
     "worker": {"worker_id", "listen", "advertise", "control", "internal_token"},
+    "engine": {"disk_dir"},
 }
 """Fields that a value may not name; the chart refuses them with a sentence."""
 

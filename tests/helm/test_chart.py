@@ -192,6 +192,20 @@ def test_migrations_run_before_an_upgrade_and_need_nothing_of_the_release(render
     assert "serviceAccountName" not in job["spec"]["template"]["spec"]
 
 
+def test_a_disk_tier_lies_on_a_volume_that_outlives_the_pod(render: Render) -> None:
+    pools = {"main": {"disk": {"size": "200Gi"}, "modelCache": {"size": ""}}, "other": {}}
+    found = render({"workerPools": pools})
+    with_disk, without = found["StatefulSet", "worker-main"], found["StatefulSet", "worker-other"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container(with_disk)["volumeMounts"]}
+    assert variables(with_disk)["INFERSCALE_ENGINE__DISK_DIR"] == mounts["disk"]
+    [claim] = with_disk["spec"]["volumeClaimTemplates"]
+    assert claim["metadata"]["name"] == "disk"
+    assert claim["spec"]["resources"]["requests"]["storage"] == "200Gi"
+    assert "INFERSCALE_ENGINE__DISK_DIR" not in variables(without)
+    [claim] = without["spec"]["volumeClaimTemplates"]
+    assert claim["metadata"]["name"] == "cache"
+
+
 def test_a_digest_wins_over_a_tag(render: Render) -> None:
     digest = f"sha256:{'0' * 64}"
     found = render({"image": {"control": {"tag": "1", "digest": digest}}})
@@ -243,7 +257,19 @@ def test_a_pool_is_removed_by_null(render: Render) -> None:
         ),
         (
             {"worker": {"modelCache": {"size": "", "storageClassName": "fast"}}},
-            "give a size or remove the class",
+            "modelCache.size is empty; give a size or remove the class",
+        ),
+        (
+            {"worker": {"disk": {"storageClassName": "fast"}}},
+            "disk.size is empty; give a size or remove the class",
+        ),
+        (
+            {"worker": {"settings": {"engine": {"model": "m", "disk_bytes": 1 << 30}}}},
+            "disk.size is empty; give a size or remove the bound",
+        ),
+        (
+            {"worker": {"settings": {"engine": {"model": "m", "disk_dir": "/somewhere"}}}},
+            "engine.disk_dir is set by the chart: give worker.disk.size; remove it.",
         ),
     ],
 )
