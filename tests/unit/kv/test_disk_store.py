@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -444,3 +445,40 @@ def test_files_tell_neither_user_nor_fact(tmp_path: Path) -> None:
     assert SECRET.root not in content + (tmp_path / "about").read_bytes()
     assert path.stat().st_mode & 0o077 == 0
     assert path.parent.stat().st_mode & 0o077 == 0
+
+
+def test_threads_that_write_read_remove_and_compare_at_once_leave_a_sound_store(
+    tmp_path: Path,
+) -> None:
+    """Whatever is read is what was written, and the files agree with the books at the end."""
+    store = open_store(tmp_path, max_bytes=14_000)
+    store.admit(MIRA, a_disk_key(0), [])
+    keys = [a_key(str(number)) for number in range(20)]
+    wrong: list[str] = []
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(150):
+            key = chance.choice(keys)
+            action = chance.random()
+            if action < 0.45:
+                store.put(a_record(key), rows_of(key, 900))
+            elif action < 0.9:
+                if read(store, key, 900) not in (None, rows_of(key, 900)):
+                    wrong.append(key)
+            elif action < 0.97:
+                store.remove([key])
+            else:
+                store.admit(MIRA, a_disk_key(chance.randrange(50)), chance.sample(keys, 15))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert store.stats.hits > 0
+    assert store.stats.evictions > 0
+    store.check_conservation()
+    assert len(files_of(tmp_path)) == store.num_records
+    assert list((tmp_path / "writing").iterdir()) == []
