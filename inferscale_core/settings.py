@@ -90,8 +90,9 @@ class WorkerSettings(_Section):
     twice that with room to grow); those of others wait in host memory. Ignored on the CPU."""
 
     min_injected_tokens: int | None = Field(None, ge=0)
-    """A chat whose memory is shorter than this is served as text, which is as fast. Default:
-    measured with the engine when the worker starts; 0 on a CPU, where injection always pays."""
+    """A chat whose memory is shorter than this is served as text, which is as fast on an idle
+    engine; one that answers others injects it. Default: measured with the engine when the worker
+    starts; 0 on a CPU, where injection always pays."""
 
     encode_batch: int = Field(64, ge=1, le=1024)
     """Encode requests in the engine at once, over all users."""

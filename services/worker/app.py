@@ -138,7 +138,7 @@ def build_parts(
     forget = Forget(users, engine, reports, mirror, header_ids[:1])
     encoder = ChunkEncoder(engine, reports, mirror, rules, header_ids, settings.encode_batch)
     break_even = BreakEven(engine, reports, header_ids, settings.min_injected_tokens or 0)
-    planner = Planner(embedder, prompt_format, rules, mirror, break_even)
+    planner = Planner(embedder, prompt_format, rules, mirror)
     salts = CacheSalts(model.revision, recipe.hash)
     cache = CacheReport(mirror, users, engine.arena, break_even)
     chunk_metrics = CacheMetrics("chunks", resident_bytes=cache.resident_bytes)
@@ -147,7 +147,9 @@ def build_parts(
         header=header,
         users=users,
         encode=EncodeUser(users, encoder, header, forget, mirror, engine.arena),
-        generate=Generate(users, planner, engine, reports, mirror, salts, chunk_metrics),
+        generate=Generate(
+            users, planner, engine, reports, mirror, salts, break_even, chunk_metrics
+        ),
         forget=forget,
         lengths=FactLengths(prompt_format, rules),
         break_even=break_even,

@@ -5,8 +5,8 @@ until computing them takes longer than that reading. Where this ends depends on 
 card, so a worker measures it when it starts, with its own engine.
 
     ms  text ──────────╮ ╱           A prompt whose memory is shorter than where the lines cross is
-        injected ─────────────       served as text, with the same tokens in the same order.
-                     n ▲ tokens of memory
+        injected ─────────────       served as text, with the same tokens in the same order, while
+                     n ▲ tokens      the worker answers no other chat.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from inferscale_core.telemetry.metrics import CacheMetrics
 from inferscale_core.telemetry.tracing import annotate, record_steps
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import RequestParams
+from services.worker.break_even import BreakEven
 from services.worker.engine.mirror import DirectoryMirror
 from services.worker.engine.protocol import (
     Engine,
@@ -124,6 +125,7 @@ class Generate:
         reports: Reports,
         mirror: DirectoryMirror,
         salts: CacheSalts,
+        break_even: BreakEven,
         chunk_metrics: CacheMetrics,
     ) -> None:
         self._users = users
@@ -132,10 +134,21 @@ class Generate:
         self._reports = reports
         self._mirror = mirror
         self._salts = salts
+        self._break_even = break_even
         self._chunk_metrics = chunk_metrics
+        self._num_open = 0
 
     async def __call__(self, command: GenerateCommand) -> AsyncGenerator[ChatEvent, None]:
         """Raises InvalidInput when the prompt does not fit, Unavailable when control is away."""
+        self._num_open += 1
+        try:
+            async with contextlib.aclosing(self._chat(command)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._num_open -= 1
+
+    async def _chat(self, command: GenerateCommand) -> AsyncGenerator[ChatEvent, None]:
         arrived = time.perf_counter()
         snapshot = await self._users.at_least(command.user)
         sync_ms = _ms_since(arrived)
@@ -165,12 +178,17 @@ class Generate:
                 command.messages,
                 command.k,
                 inject=command.inject,
+                min_injected_tokens=self._min_injected_tokens(),
                 context_tokens=self._engine.max_model_len,
             )
             newest = self._users.peek(snapshot.scope)
             if newest is None or newest.kv_epoch <= snapshot.kv_epoch:
                 return snapshot, chat, self._salt(command, snapshot, chat.plan, num_published)
             snapshot = newest
+
+    def _min_injected_tokens(self) -> int:
+        """An engine that answers others too has no time to spare: computing is never free then."""
+        return self._break_even.min_tokens if self._num_open == 1 else 0
 
     async def _answer(
         self,

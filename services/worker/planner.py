@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from inferscale_core.prompt import ChatMessage, PromptFormat
 from inferscale_core.retrieval import ChunkRules, FactEntry, UserSnapshot
 from inferscale_core.telemetry import names
 from inferscale_core.telemetry.tracing import span
-from services.worker.break_even import BreakEven
 from services.worker.engine.mirror import DirectoryMirror
 
 Ranked = list[tuple[FactEntry, float]]
@@ -48,13 +48,11 @@ class Planner:
         prompt_format: PromptFormat,
         rules: ChunkRules,
         mirror: DirectoryMirror,
-        break_even: BreakEven,
     ) -> None:
         self._embedder = embedder
         self._format = prompt_format
         self._header = Span(rules.header_key, rules.header_tokens)
         self._mirror = mirror
-        self._break_even = break_even
 
     def plan(
         self,
@@ -63,12 +61,13 @@ class Planner:
         k: int,
         *,
         inject: bool,
+        min_injected_tokens: int,
         context_tokens: int,
     ) -> ChatPlan:
         """Find the k facts nearest to the last message, and lay out the prompt.
 
-        Text mode (`inject` false) gives the same tokens in the same order, and so does memory too
-        short for injection to save time. Raises InvalidInput when they leave no room for an answer
+        Text mode (`inject` false) gives the same tokens in the same order, and so does memory of
+        less than `min_injected_tokens`. Raises InvalidInput when they leave no room for an answer
         in the model's context.
         """
         started = time.perf_counter()
@@ -78,7 +77,8 @@ class Planner:
             ranked = snapshot.nearest_facts(query, k) if query is not None else []
         retrieved = time.perf_counter()
         with span(names.PLAN, {names.CHUNK_COUNT: len(ranked)}) as current:
-            plan = self._lay_out(snapshot, ranked, messages, inject)
+            min_tokens = min_injected_tokens if inject else math.inf
+            plan = self._lay_out(snapshot, ranked, messages, min_tokens)
             current.set_attribute(names.TOKEN_COUNT, len(plan.token_ids))
         if len(plan.token_ids) >= context_tokens:
             raise InvalidInput(
@@ -99,13 +99,13 @@ class Planner:
         snapshot: UserSnapshot,
         ranked: Ranked,
         messages: Sequence[ChatMessage],
-        inject: bool,
+        min_tokens: float,
     ) -> Plan:
         facts = [self._planned(snapshot, fact, score) for fact, score in reversed(ranked)]
         header = (self._header, self._format.header_ids)
         num_stored = self._header.num_tokens + sum(len(f.token_ids) for f in facts if f.key)
-        inject = inject and num_stored >= self._break_even.min_tokens
-        return plan_prompt(header, facts, self._format.tail_ids(messages), inject=inject)
+        tail = self._format.tail_ids(messages)
+        return plan_prompt(header, facts, tail, inject=num_stored >= min_tokens)
 
     def _planned(self, snapshot: UserSnapshot, fact: FactEntry, score: float) -> PlannedFact:
         spec = snapshot.spec_of(fact.fact_id)

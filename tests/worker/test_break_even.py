@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from services.worker.engine.protocol import EngineRequest
 from services.worker.served import Serving
 from tests.worker.conftest import FakeWorker, MakeWorker
 from tests.worker.test_encode import encode, fill
-from tests.worker.test_generate import chat, served_of, servings
+from tests.worker.test_generate import chat, command, served_of, servings
 
 
 def samples(*saved_ms: float) -> list[Sample]:
@@ -174,3 +176,35 @@ async def test_a_number_in_the_settings_is_taken_as_it_is(make_worker: MakeWorke
     worker = make_worker(settings=WorkerSettings(min_injected_tokens=300))
     assert worker.parts.break_even.min_tokens == 300
     assert make_worker().parts.break_even.min_tokens == 0
+
+
+async def test_an_engine_that_answers_others_injects_whatever_is_stored(
+    worker: FakeWorker,
+) -> None:
+    fill(worker)
+    await encode(worker)
+    worker.parts.break_even.min_tokens = 10_000
+    worker.engine.hold.clear()
+    first = asyncio.create_task(chat(worker))
+    while not worker.engine.num_running:
+        await asyncio.sleep(0.001)
+    second = asyncio.create_task(chat(worker))
+    while worker.engine.num_running < 2:
+        await asyncio.sleep(0.001)
+    worker.engine.hold.set()
+    await asyncio.gather(first, second)
+    alone, beside_another = worker.engine.requests[-2:]
+    assert not alone.params.spans
+    assert beside_another.params.spans
+    await chat(worker)
+    assert not worker.engine.requests[-1].params.spans, "the two are over"
+
+
+async def test_a_chat_that_is_left_counts_no_longer(worker: FakeWorker) -> None:
+    fill(worker)
+    await encode(worker)
+    worker.parts.break_even.min_tokens = 10_000
+    async with aclosing(worker.parts.generate(command(worker))) as events:
+        await anext(events)
+    await chat(worker)
+    assert not worker.engine.requests[-1].params.spans

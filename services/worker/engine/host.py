@@ -46,13 +46,16 @@ class EngineHost:
 
     @classmethod
     async def start(
-        cls, settings: EngineSettings, model: ModelFiles, event_endpoint: str
+        cls, settings: EngineSettings, model: ModelFiles, event_endpoint: str, **overrides: Any
     ) -> EngineHost:
-        """Takes tens of seconds. Raises Unsupported for what the connector refuses, by name."""
+        """Takes tens of seconds. overrides: of the engine's own arguments, for benchmarks.
+
+        Raises Unsupported for what the connector refuses, by name.
+        """
         set_engine_environment()
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        arguments = _engine_arguments(settings, model, event_endpoint)
+        arguments = _engine_arguments(settings, model, event_endpoint, overrides)
         try:
             # Blocking: nothing else runs in this process before its engine does.
             host = cls(AsyncLLM.from_engine_args(arguments))
@@ -153,7 +156,9 @@ class EngineHost:
             raise InvalidInput("request", f"the engine refuses request {handle}") from exc
 
 
-def _engine_arguments(settings: EngineSettings, model: ModelFiles, event_endpoint: str) -> Any:
+def _engine_arguments(
+    settings: EngineSettings, model: ModelFiles, event_endpoint: str, overrides: dict[str, Any]
+) -> Any:
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.platforms import current_platform
@@ -187,6 +192,7 @@ def _engine_arguments(settings: EngineSettings, model: ModelFiles, event_endpoin
             },
         ),
         **memory,
+        **overrides,
     )
 
 

@@ -1,0 +1,286 @@
+"""From a question's text to the first token, and the break-even of injection.
+
+`python -m benchmarks.gpu.query --model Llama-3.1-8B --out rows.json`
+
+The parts of the worker over its own engine process (embedder, snapshot, planner, salts, AsyncLLM,
+our connector): true shape, random weights, CUDA graphs and prefix caching on. One user of 254
+facts, encoded by the default recipe.
+
+    query_to_token   a chat (embed, retrieve, plan, inject) against the floor: the same tokens of
+                     memory straight to the engine, which has them in its own prefix cache, and a
+                     tail of the same length. In turn, each chat with a question of its own.
+    break_even       what the worker measures when it starts
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import statistics
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu import corpus
+from benchmarks.gpu.machine import gpu_rows
+from benchmarks.gpu.shapes import write_config
+from benchmarks.rows import make_rows
+from inferscale_core.embedding import BatchingEmbedder, Embedder
+from inferscale_core.ids import ModelRevision, TenantId, UserId
+from inferscale_core.memory.recipes import recipe_by_name
+from inferscale_core.prompt import ChatMessage, PromptFormat
+from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2
+from inferscale_core.settings import EngineSettings, WorkerSettings
+from inferscale_core.vllm_connector.events import EventKind
+from inferscale_core.vllm_connector.params import RequestParams
+from services.worker.app import WorkerParts, build_parts
+from services.worker.break_even import Sample
+from services.worker.engine.event_reader import EventReader
+from services.worker.engine.host import EngineHost
+from services.worker.engine.mirror import DirectoryMirror
+from services.worker.engine.model_files import ModelFiles
+from services.worker.engine.protocol import ONE_TOKEN, EngineRequest, SamplingOptions
+from services.worker.engine.reports import Reports
+from services.worker.generate import GenerateCommand, Served
+from services.worker.planner import ChatPlan
+from services.worker.users import UserAt
+
+NUM_FACTS = 254
+"""Of one user of LoCoMo."""
+
+SERVED_WAIT_S = 5.0
+USER = UserAt(TenantId("bench"), UserId("user"), NUM_FACTS)
+
+
+class FactSource:
+    """A control that has one user's facts."""
+
+    def __init__(self, texts: Sequence[str], embedder: Embedder) -> None:
+        vectors = embedder.embed(texts)
+        self._facts = [
+            sync_pb2.FactChange(
+                fact_id=f"fact-{number:06}",
+                revision=1,
+                memory_version=number + 1,
+                text=text,
+                embedding=vector.astype("<f4").tobytes(),
+            )
+            for number, (text, vector) in enumerate(zip(texts, vectors, strict=True))
+        ]
+
+    async def list_changes(
+        self, tenant_id: TenantId, user_id: UserId, after_version: int
+    ) -> list[sync_pb2.ListChangesResponse]:
+        facts = [fact for fact in self._facts if fact.memory_version > after_version]
+        page = sync_pb2.ListChangesResponse(memory_version=len(self._facts), facts=facts, last=True)
+        return [page]
+
+
+@dataclass
+class Bench:
+    """A worker whose user has all chunks resident, as far as the recipe allows."""
+
+    parts: WorkerParts
+    host: EngineHost
+    reports: Reports
+    block_size: int
+    samples: Sequence[Sample]
+
+    async def chat_ms(self, question: str, k: int) -> tuple[float, float, Served]:
+        """To the engine's first token, to the word of how it was served, and that word."""
+        command = GenerateCommand(
+            USER, (ChatMessage("user", question),), k, SamplingOptions(max_tokens=1), timed=True
+        )
+        started = time.perf_counter()
+        async with contextlib.aclosing(self.parts.generate(command)) as events:
+            async for event in events:
+                if isinstance(event, Served):
+                    told_ms = (time.perf_counter() - started) * 1e3
+                    served = event
+        return served.timings.first_token_ms, told_ms, served
+
+    async def plan(self, question: str, k: int) -> ChatPlan:
+        snapshot = await self.parts.users.at_least(USER)
+        planner = self.parts.generate._planner
+        return await asyncio.to_thread(
+            planner.plan,
+            snapshot,
+            (ChatMessage("user", question),),
+            k,
+            inject=True,
+            min_injected_tokens=0,
+            context_tokens=self.host.max_model_len,
+        )
+
+    async def floor_ms(self, chat: ChatPlan, rng: random.Random) -> float:
+        """The plan's memory out of the engine's prefix cache, with another tail behind it."""
+        memory = chat.plan.header_tokens + sum(len(f.token_ids) for f in chat.plan.facts)
+        tail = list(chat.plan.token_ids[memory:])
+        salt = uuid.uuid4().hex
+        await self._ask((*chat.plan.token_ids[:memory], *rng.sample(tail, len(tail))), salt)
+        again = (*chat.plan.token_ids[:memory], *rng.sample(tail, len(tail)))
+        duration_ms, native = await self._ask(again, salt)
+        least = memory // self.block_size * self.block_size
+        assert least <= native < len(again), f"{native} tokens were cached of {memory}"
+        return duration_ms
+
+    async def _ask(self, tokens: tuple[int, ...], salt: str) -> tuple[float, int]:
+        """Milliseconds to the first token, and tokens found in the engine's own cache."""
+        params = RequestParams(uuid.uuid4().hex)
+        with self.reports.follow(params.handle) as report:
+            started = time.perf_counter()
+            request = EngineRequest(tokens, params, salt, ONE_TOKEN)
+            async with contextlib.aclosing(self.host.stream(request)) as outputs:
+                async for _ in outputs:
+                    duration_ms = (time.perf_counter() - started) * 1e3
+            served = await report.first_of({EventKind.SERVED}, SERVED_WAIT_S)
+        assert served is not None, "the engine said nothing of the request"
+        return duration_ms, served.fields["native_tokens"]
+
+
+@contextlib.asynccontextmanager
+async def worker(
+    settings: EngineSettings, folder: Path, embedder: Embedder, device: torch.device
+) -> AsyncIterator[Bench]:
+    """As `services.worker.app` starts one, without control, weights and a tokenizer's files."""
+    mirror, reports = DirectoryMirror(), Reports()
+    model = ModelFiles(folder, folder.name, ModelRevision(f"{folder.name}@random"))
+    recipe = recipe_by_name("progressive-32")
+    async with EventReader(mirror, reports) as reader:
+        host = await EngineHost.start(
+            settings, model, reader.endpoint, load_format="dummy", skip_tokenizer_init=True
+        )
+        try:
+            parts = build_parts(
+                WorkerSettings(),
+                host,
+                model,
+                recipe,
+                PromptFormat(corpus.chat_tokenizer(), recipe),
+                BatchingEmbedder(embedder),
+                FactSource(corpus.facts(NUM_FACTS), embedder),
+                mirror,
+                reports,
+                device=device,
+            )
+            await parts.header.ensure()
+            samples = await parts.break_even.measure()
+            started = time.perf_counter()
+            results = [result async for result in parts.encode(USER)]
+            failed = [result.reason for result in results if result.reason]
+            print(f"{len(results)} facts in {time.perf_counter() - started:.1f} s", flush=True)
+            assert not failed, failed
+            block_size = host._llm.vllm_config.cache_config.block_size
+            yield Bench(parts, host, reports, block_size, samples)
+        finally:
+            host.stop()
+
+
+async def query_to_token(bench: Bench, k: int, questions: Sequence[str]) -> dict[str, Any]:
+    """Chat and floor in turn, one pair for each question; the first three warm up."""
+    rng = random.Random(k)
+    chats: list[tuple[float, float, Served]] = []
+    floors: list[float] = []
+    for number, question in enumerate(questions):
+        plan = await bench.plan(question, k)
+        if number % 2:
+            chats.append(await bench.chat_ms(question, k))
+        floors.append(await bench.floor_ms(plan, rng))
+        if not number % 2:
+            chats.append(await bench.chat_ms(question, k))
+        _check(bench, plan, chats[-1][2])
+    chats, floors = chats[3:], floors[3:]
+    more = sorted(first - floor for (first, _, _), floor in zip(chats, floors, strict=True))
+    times = [served.timings for _, _, served in chats]
+    steps = ("embed_ms", "retrieve_ms", "plan_ms", "queue_ms", "inject_ms", "prefill_ms")
+    injected = chats[0][2].tokens.injected_tokens
+    return {
+        "kind": "query_to_token",
+        "k": k,
+        "unit": "ms",
+        "pairs": len(more),
+        "served": "injected" if injected else "text",
+        "query": statistics.median(first for first, _, _ in chats),
+        "query_until_served": statistics.median(told for _, told, _ in chats),
+        "floor": statistics.median(floors),
+        "query_minus_floor": statistics.median(more),
+        "query_minus_floor_quartiles": [more[len(more) // 4], more[3 * len(more) // 4]],
+        **{step: statistics.median(getattr(time, step) for time in times) for step in steps},
+    }
+
+
+def _check(bench: Bench, chat: ChatPlan, served: Served) -> None:
+    """Raises AssertionError unless all memory was injected, or none below the break-even."""
+    memory = chat.plan.header_tokens + sum(len(f.token_ids) for f in chat.plan.facts)
+    wanted = memory if memory >= bench.parts.break_even.min_tokens else 0
+    tokens = served.tokens
+    assert (tokens.injected_tokens, tokens.native_tokens) == (wanted, 0), tokens
+
+
+def break_even_rows(bench: Bench) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": "break_even",
+            "tokens": sample.num_tokens,
+            "unit": "ms",
+            "text": sample.text_ms,
+            "injected": sample.injected_ms,
+            "min_injected_tokens": bench.parts.break_even.min_tokens,
+        }
+        for sample in bench.samples
+    ]
+
+
+async def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    is_gpu = torch.cuda.is_available()
+    scratch = Path("/tmp/models")
+    given = Path(arguments.model)
+    folder = given if (given / "config.json").exists() else write_config(arguments.model, scratch)
+    settings = EngineSettings(
+        model=str(folder),
+        dtype="bfloat16",
+        max_model_len=8192,
+        max_num_seqs=256,
+        max_num_batched_tokens=8192,
+        gpu_memory_utilization=0.7,
+        kv_cache_bytes=1 << 28,
+        arena_bytes=arguments.arena_bytes,
+    )
+    device = torch.device("cuda" if is_gpu else "cpu")
+    embedder = corpus.embedder(arguments.embedder, device.type, scratch)
+    figures: list[dict[str, Any]] = []
+    async with worker(settings, folder, embedder, device) as bench:
+        figures += break_even_rows(bench)
+        print(*figures, sep="\n", flush=True)
+        for k in arguments.ks:
+            questions = corpus.questions(arguments.pairs + 3, seed=k)
+            figures.append(await query_to_token(bench, k, questions))
+            print(figures[-1], flush=True)
+    about = {"model": folder.name, "embedder": Path(arguments.embedder).name}
+    return [{**about, **figure} for figure in figures]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True, help="a known shape, or a folder with a config")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--embedder", default="packaged", help="a folder, `packaged` or `random`")
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--ks", type=int, nargs="+", default=[5, 10, 20, 50, 130])
+    parser.add_argument("--arena-bytes", type=int, default=4 << 30)
+    arguments = parser.parse_args()
+    figures = asyncio.run(run(arguments))
+    make = gpu_rows if torch.cuda.is_available() else make_rows
+    arguments.out.write_text(json.dumps(make("gpu_query", figures), indent=1))
+
+
+if __name__ == "__main__":
+    main()
