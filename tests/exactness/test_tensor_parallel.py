@@ -7,27 +7,37 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from inferscale_core.ids import ChunkKey
 from inferscale_core.vllm_connector.events import EventKind
-from tests.engine_kit import BLOCK, TinyEngine, logprob_differences, random_tokens
-from tests.tiny_models import LLAMA, TinyModel
+from tests.engine_kit import BLOCK, TinyEngine, logprob_differences, random_tokens, top_gap
+from tests.tiny_models import TinyModel
 
 pytestmark = pytest.mark.engine
 
-MODELS = {
-    "two heads, one per rank": LLAMA,
-    "one head, on both ranks": TinyModel("llama-one-head", "llama", {"num_key_value_heads": 1}),
-}
+IS_GPU = torch.cuda.is_available()
+DTYPE, LIMIT = ("bfloat16", 0.03) if IS_GPU else ("float32", 1e-3)
+"""Attention on a GPU takes no float32."""
+
+KV_HEADS = (1, 2, 4, 8) if IS_GPU else (1, 2, 8)
+"""Of the model. A single head is on both ranks, otherwise each rank has half of them."""
 
 
-@pytest.fixture(scope="module", params=MODELS, ids=lambda name: name.partition(",")[0])
-def two_ranks(request: pytest.FixtureRequest, model_folder: Path) -> Iterator[TinyEngine]:
+@pytest.fixture(scope="module", params=KV_HEADS, ids=lambda heads: f"{heads}-kv-heads")
+def kv_heads(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(scope="module")
+def two_ranks(kv_heads: int, model_folder: Path) -> Iterator[TinyEngine]:
+    heads = {"num_attention_heads": 8, "num_key_value_heads": kv_heads}
+    model = TinyModel(f"llama-{kv_heads}-heads", "llama", heads)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
         engine = TinyEngine(
-            MODELS[request.param].save(model_folder),
-            "float32",
+            model.save(model_folder),
+            DTYPE,
             tensor_parallel_size=2,
             distributed_executor_backend="mp",
             max_model_len=1024,
@@ -37,13 +47,15 @@ def two_ranks(request: pytest.FixtureRequest, model_folder: Path) -> Iterator[Ti
         engine.close()
 
 
-def test_each_rank_has_its_own_heads_in_its_own_arena(two_ranks: TinyEngine) -> None:
+def test_each_rank_has_its_own_heads_in_its_own_arena(two_ranks: TinyEngine, kv_heads: int) -> None:
     assert len(two_ranks.started) == 2
     assert two_ranks.started[0] == two_ranks.started[1]
     arenas = two_ranks.llm.collective_rpc("inferscale_arena")
     assert arenas[0] == arenas[1]
+    heads_per_rank = max(1, kv_heads // 2)
+    width = 2 if IS_GPU else 4
     per_token = two_ranks.side._config.bytes_per_token
-    assert per_token == 3 * 2 * 1 * 32 * 4, "3 layers, K and V, one head a rank, float32"
+    assert per_token == 3 * 2 * heads_per_rank * 32 * width, "3 layers, K and V"
 
 
 def test_injection_equals_prefill_on_two_ranks(two_ranks: TinyEngine) -> None:
@@ -55,8 +67,9 @@ def test_injection_equals_prefill_on_two_ranks(two_ranks: TinyEngine) -> None:
     answers = two_ranks.ask_all([(prompt, two_ranks.injected(chunks)) for _ in range(2)])
     for answer in answers:
         assert answer.cached == sum(map(len, parts))
-        assert answer.token_ids == expected.token_ids
-        assert max(logprob_differences(expected, answer)) <= 1e-3
+        if top_gap(expected) > 0.1:
+            assert answer.token_ids[0] == expected.token_ids[0]
+        assert max(logprob_differences(expected, answer)) <= LIMIT
 
 
 def test_chunks_encoded_alone_differ_or_this_shows_nothing(two_ranks: TinyEngine) -> None:
