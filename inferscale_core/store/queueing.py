@@ -139,6 +139,16 @@ _SUCCEED = text(
     """
 )
 
+# The successor is as old as the first attempt, so that the queue's age shows work that fails.
+_KEEP_AGE = text(
+    """
+    UPDATE procrastinate_events successor SET at = failed.at
+    FROM procrastinate_events failed
+    WHERE failed.job_id = :job_id AND failed.type = 'deferred'
+      AND successor.job_id = :successor_id AND successor.type = 'deferred'
+    """
+)
+
 _REQUEUE = text(
     """
     WITH gone AS (
@@ -218,8 +228,11 @@ async def park(session: AsyncSession, job_id: int) -> bool:
 
 
 async def _succeed(session: AsyncSession, job_id: int, delay_s: float | None) -> bool:
-    added = await session.execute(_SUCCEED, {"job_id": job_id, "delay_s": delay_s})
-    return added.first() is not None
+    successor_id = await session.scalar(_SUCCEED, {"job_id": job_id, "delay_s": delay_s})
+    if successor_id is None:
+        return False
+    await session.execute(_KEEP_AGE, {"job_id": job_id, "successor_id": successor_id})
+    return True
 
 
 async def requeue(session: AsyncSession, job_ids: Sequence[int]) -> None:

@@ -303,6 +303,29 @@ async def test_a_job_that_fails_while_another_is_being_queued_leaves_that_one_fr
     assert len(handled.encoded) == 2
 
 
+async def test_work_that_fails_is_as_old_as_its_first_attempt(store: Store) -> None:
+    tenant, user = await a_tenant(store), a_user()
+    handled = Handled()
+
+    async def fail(job: EncodeJob) -> None:
+        raise Unavailable("no worker")
+
+    handled.work = fail
+    slow = replace(QUICK, first_backoff=0.2, max_backoff=0.2)
+    async with running(store, handled, times=slow) as queue:
+        await write(store, tenant, user, "Robin has a dog.")
+        await until(lambda: len(handled.encoded) == 4)
+        await all_waiting(queue)
+        assert (await queue.depth()).oldest_s > 0.5
+
+
+async def all_waiting(queue: JobQueue) -> None:
+    """Returns once nothing runs any more, and something waits."""
+    async with asyncio.timeout(10):
+        while (depth := await queue.depth()).running or not depth.waiting:
+            await asyncio.sleep(0.02)
+
+
 async def states(store: Store, tenant: TenantId, user: UserId) -> set[tuple[EncodeState, str]]:
     async with store.transaction(tenant) as tx:
         facts = await tx.facts.page(user, limit=10)
@@ -360,10 +383,10 @@ async def test_a_worker_that_joins_wakes_the_jobs_of_its_model_alone(store: Stor
     handled.work = fail
     handled.encoded.clear()
     never = replace(QUICK, first_backoff=60, max_backoff=60, poll=60)
-    async with running(store, handled, listen=True, times=never):
+    async with running(store, handled, listen=True, times=never) as queue:
         await write(store, tenant, waiting, "Mira has a cat.")
         await until(lambda: len(handled.encoded) == 2)
-        await asyncio.sleep(0.2)
+        await all_waiting(queue)
         handled.work = None
         async with store.system() as tx:
             await tx.wake_encoding("tiny")
