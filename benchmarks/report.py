@@ -12,15 +12,15 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.gpu_tables import GPU_TABLES
 from benchmarks.plot import LinePlot, Series
 from benchmarks.rows import CPU_RESULTS, GPU_RESULTS, Row, read_rows
-
-LAYERS_PER_PROGRAM = 4
-"""What the service launches with; kernels.compose.launch has the same."""
+from benchmarks.tables import source, table
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 PLOT = ROOT / "docs" / "ttft.svg"
+GPU_PLOT = ROOT / "docs" / "ttft_h200.svg"
 
 _PLACE = re.compile(r"(<!-- rows: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -55,6 +55,24 @@ def ttft_plot(rows: Sequence[Row]) -> str:
     ).svg()
 
 
+def gpu_ttft_plot(rows: Sequence[Row], model: str = "Llama-3.1-8B") -> str:
+    rows = sorted((row for row in rows if row["model"] == model), key=lambda row: int(row["k"]))
+    names = {"injected": "injected", "text": "as text", "floor": "engine's own prefix hit"}
+    vllm, gpu = rows[0]["versions"]["vllm"], rows[0]["hardware"]["gpu"]
+    return LinePlot(
+        title="Time to first token against the number of facts",
+        subtitle=(
+            f"shape of {model}, vLLM {vllm} on one {gpu}; "
+            f"median of {rows[0]['pairs']} interleaved rounds"
+        ),
+        x_label="facts in the prompt (k)",
+        y_label="milliseconds",
+        series=tuple(
+            Series(name, tuple((row["k"], row[way]) for row in rows)) for way, name in names.items()
+        ),
+    ).svg()
+
+
 def _ttft_table(rows: Sequence[Row]) -> str:
     lines = [
         [
@@ -69,12 +87,12 @@ def _ttft_table(rows: Sequence[Row]) -> str:
         for row in sorted(rows, key=lambda row: int(row["k"]))
     ]
     counts = ["facts injected", "tokens injected", "tokens prefilled"]
-    return _table(["k", *counts, "injected", "text", "faster"], lines) + _source(rows)
+    return table(["k", *counts, "injected", "text", "faster"], lines) + source(rows)
 
 
 def _steps_table(rows: Sequence[Row]) -> str:
     lines = [[row["step"], f"{row['ms']:.1f} ms", f"{row['share']:.1%}"] for row in rows]
-    return _table(["step", f"median at k = {rows[0]['k']}", "share"], lines) + _source(rows)
+    return table(["step", f"median at k = {rows[0]['k']}", "share"], lines) + source(rows)
 
 
 def _encode_table(rows: Sequence[Row]) -> str:
@@ -88,7 +106,7 @@ def _encode_table(rows: Sequence[Row]) -> str:
         ["tokens per fact, mean", f"{row['tokens_per_fact']:.1f}"],
         ["bytes per fact, mean", f"{row['bytes_per_fact'] / 1e3:.0f} kB"],
     ]
-    return _table(["figure", "value"], lines) + _source(rows)
+    return table(["figure", "value"], lines) + source(rows)
 
 
 def _store_table(rows: Sequence[Row]) -> str:
@@ -104,55 +122,7 @@ def _store_table(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     head = ["call", "median", "bare SQL", "ratio", "of it embedding", "ratio without"]
-    return _table(head, lines) + _source(rows)
-
-
-def _gpu_ttft_table(rows: Sequence[Row]) -> str:
-    lines = [
-        [
-            row["model"],
-            row["k"],
-            *(f"{row[way]:.1f}" for way in ("injected", "text", "floor")),
-            f"{row['injected_minus_floor']:+.2f}",
-            *(f"{row[f'gpu_{way}']:.2f}" for way in ("injected", "text", "floor")),
-        ]
-        for row in rows
-    ]
-    head = ["model", "k", "injected", "text", "floor", "injected − floor"]
-    busy = ["GPU injected", "GPU text", "GPU floor"]
-    return _table([*head, *busy], lines) + _source(rows)
-
-
-def _gpu_throughput_table(rows: Sequence[Row]) -> str:
-    lines = [
-        [
-            row["model"],
-            row["clients"],
-            *(f"{row[way]:.1f}" for way in ("injected", "text", "floor")),
-            f"{row['injected'] / row['floor']:.0%}",
-            f"{row['injected'] / row['text']:.1f}×",
-        ]
-        for row in sorted(rows, key=lambda row: (row["model"], row["clients"]))
-    ]
-    head = ["model", "clients", "injected", "text", "floor", "of the floor", "of text"]
-    return _table(head, lines) + _source(rows)
-
-
-def _gpu_kernels_table(rows: Sequence[Row]) -> str:
-    own = [row for row in rows if row["layers_per_program"] == LAYERS_PER_PROGRAM]
-    lines = [
-        [
-            row["num_tokens"],
-            f"{row['floor_ms']:.3f}",
-            f"{row['compose_ms']:.3f}",
-            f"{row['compose_ms'] / row['floor_ms']:.2f}×",
-            f"{row['capture_ms']:.3f}",
-            f"{row['capture_ms'] / row['floor_ms']:.2f}×",
-        ]
-        for row in own
-    ]
-    head = ["tokens", "floor", "compose", "of the floor", "capture", "of the floor"]
-    return _table(head, lines) + _source(rows)
+    return table(head, lines) + source(rows)
 
 
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
@@ -160,25 +130,8 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "chat_steps": _steps_table,
     "encode": _encode_table,
     "store_ratio": _store_table,
-    "gpu_ttft": _gpu_ttft_table,
-    "gpu_throughput": _gpu_throughput_table,
-    "gpu_kernels": _gpu_kernels_table,
+    **GPU_TABLES,
 }
-
-
-def _table(head: Sequence[object], lines: Sequence[Sequence[object]]) -> str:
-    rule = ["---", *("---:" for _ in head[1:])]
-    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in (head, rule, *lines))
-
-
-def _source(rows: Sequence[Row]) -> str:
-    row = rows[0]
-    versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
-    hardware = row["hardware"]
-    gpu = f"{hardware['gpu']}, driver {hardware['driver']}, " if "gpu" in hardware else ""
-    machine = f"{gpu}{hardware['cores']} cores of {hardware['cpu']}, {hardware['memory_gb']} GB"
-    commands = ", ".join(f"`{command}`" for command in dict.fromkeys(r["command"] for r in rows))
-    return f"\n{commands}, {row['date']}, {machine}; {versions}.\n"
 
 
 def main() -> int:
@@ -210,6 +163,9 @@ def outputs() -> dict[Path, str]:
     ttft = [row for row in rows if row["benchmark"] == "chat_ttft"]
     if ttft:
         found[PLOT] = ttft_plot(ttft)
+    on_gpu = [row for row in rows if row["benchmark"] == "gpu_ttft"]
+    if on_gpu:
+        found[GPU_PLOT] = gpu_ttft_plot(on_gpu)
     return found
 
 

@@ -279,7 +279,10 @@ def main() -> None:
     arguments = parser.parse_args()
     figures = asyncio.run(run(arguments))
     make = gpu_rows if torch.cuda.is_available() else make_rows
-    arguments.out.write_text(json.dumps(make("gpu_query", figures), indent=1))
+    even = [figure for figure in figures if figure["kind"] == "break_even"]
+    asked = [figure for figure in figures if figure["kind"] != "break_even"]
+    rows = make("gpu_query", asked) + make("gpu_break_even", even)
+    arguments.out.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,210 @@
+"""Tables of docs/benchmarks.md whose rows were measured on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from benchmarks.rows import Row
+from benchmarks.tables import source, table
+
+LAYERS_PER_PROGRAM = 4
+"""What the service launches with; kernels.compose.launch has the same."""
+
+WAYS = ("injected", "text", "floor")
+
+
+def _gpus(row: Row) -> str:
+    return f"{row['model']}, {row['gpus']} GPUs" if row.get("gpus", 1) > 1 else str(row["model"])
+
+
+def _ttft(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            _gpus(row),
+            row["k"],
+            *(f"{row[way]:.1f}" for way in WAYS),
+            f"{row['injected_minus_floor']:+.2f}",
+            *(f"{row[f'gpu_{way}']:.2f}" for way in WAYS),
+        ]
+        for row in rows
+    ]
+    busy = [f"GPU {way}" for way in WAYS]
+    return table(["model", "k", *WAYS, "injected − floor", *busy], lines) + source(rows)
+
+
+def _throughput(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            _gpus(row),
+            row["clients"],
+            *(f"{row[way]:.1f}" for way in WAYS),
+            f"{row['injected'] / row['floor']:.0%}",
+            f"{row['injected'] / row['text']:.1f}×",
+        ]
+        for row in sorted(rows, key=lambda row: (row["model"], row["clients"]))
+    ]
+    return table(["model", "clients", *WAYS, "of the floor", "of text"], lines) + source(rows)
+
+
+def _kernels(rows: Sequence[Row]) -> str:
+    own = [row for row in rows if row["layers_per_program"] == LAYERS_PER_PROGRAM]
+    lines = [
+        [
+            row["num_tokens"],
+            row.get("storage", "cache"),
+            f"{row['floor_ms']:.3f}",
+            f"{row['compose_ms']:.3f}",
+            f"{row['compose_ms'] / row['floor_ms']:.2f}×",
+            f"{row['capture_ms']:.3f}",
+            f"{row['capture_ms'] / row['floor_ms']:.2f}×",
+        ]
+        for row in own
+    ]
+    head = ["tokens", "storage", "floor", "compose", "of the floor", "capture", "of the floor"]
+    return table(head, lines) + source(rows)
+
+
+def _no_op(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["model"],
+            row["k"],
+            *(f"{row[kind]:.2f}" for kind in ("none", "no_op", "ours")),
+            f"{row['no_op_minus_none']:+.2f}",
+            f"{row['ours_minus_none']:+.2f}",
+        ]
+        for row in rows
+    ]
+    kinds = ["no connector", "one that does nothing", "ours, idle"]
+    return table(["model", "k", *kinds, "nothing − none", "ours − none"], lines) + source(rows)
+
+
+def _gate(rows: Sequence[Row]) -> str:
+    layouts = sorted({row["layout"] for row in rows})
+    names = dict.fromkeys((row["tests"], row["selection"]) for row in rows)
+    by_place = {(row["tests"], row["selection"], row["layout"]): row for row in rows}
+    lines = []
+    for name in names:
+        found = [by_place.get((*name, layout)) for layout in layouts]
+        lines.append([name[0], name[1], *(_passed(row) for row in found)])
+    return table(["tests", "selection", *layouts], lines) + source(rows)
+
+
+def _passed(row: Row | None) -> str:
+    if row is None:
+        return "not run"
+    return f"{row['passed']} of {row['passed'] + row['failed']} passed"
+
+
+def _encode(rows: Sequence[Row]) -> str:
+    lines: list[list[object]] = []
+    for row in rows:
+        lines += [[row["model"], *line] for line in _encode_lines(row)]
+    return table(["model", "figure", "value"], lines) + source(rows)
+
+
+def _encode_lines(row: Row) -> list[list[object]]:
+    match row["kind"]:
+        case "encode_at_once":
+            users = f"{row['clients']} users at once"
+            rate = f"{row['injected']:.0f} / {row['floor']:.0f} / {row['text']:.0f} requests/s"
+            share = row["forwarded_tokens_per_s"] / row["prefill_tokens_per_s"]
+            return [
+                [f"{users}: encode / prefix hit / prefill of the same shape", rate],
+                [f"{users}: of the prefix hit", f"{row['injected'] / row['floor']:.0%}"],
+                [
+                    f"{users}: forwarded tokens/s, and of the prefill rate",
+                    f"{row['forwarded_tokens_per_s']:.0f}, {share:.0%}",
+                ],
+            ]
+        case "encode_one_user":
+            about = f"{row['facts']} facts of one user, m = {row['neighbours']}"
+            waves = f"{row['waves']} waves, {row['ms_per_wave']:.1f} ms each"
+            return [[about, f"{row['seconds']:.2f} s in {waves}"]]
+        case _:
+            about = f"a chat beside {row['encode_in_flight']} encode requests"
+            times = f"{row['beside']:.1f} ms to its first token instead of {row['alone']:.1f}"
+            return [[about, f"{times} ({row['slower']:.2f}×)"]]
+
+
+def _facts_per_gb(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["model"],
+            row["dtype"],
+            f"{row['bytes_per_token']:,}",
+            f"{row['bytes_per_fact'] / 1e3:,.0f} kB",
+            f"{row['facts_per_gb']:,}",
+        ]
+        for row in rows
+    ]
+    head = ["model", "storage", "bytes per token", "per fact of 28 tokens", "facts per GB"]
+    return table(head, lines) + source(rows)
+
+
+def _retrieval(rows: Sequence[Row]) -> str:
+    ways = {
+        "retrieval_one": "one question",
+        "retrieval_sixteen_threads": "each of 16 at once",
+        "retrieval_sixteen_in_one_call": "16 in one call",
+    }
+    lines = [
+        [
+            ways[row["kind"]],
+            f"{row['facts']:,}",
+            f"{row['ms']:.2f}",
+            f"{row['ms_p95']:.2f}",
+            f"{row['embed']:.2f}" if "embed" in row else "",
+            f"{row['search']:.2f}" if "search" in row else "",
+            f"{row['floor']:.3f}",
+            row["places_that_differ"],
+        ]
+        for row in rows
+    ]
+    head = ["questions", "facts", "ms", "95th percentile", "embed", "search", "floor"]
+    return table([*head, "places that differ"], lines) + source(rows)
+
+
+def _query(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["model"],
+            row["k"],
+            row["served"],
+            f"{row['query']:.1f}",
+            f"{row['floor']:.1f}",
+            f"{row['query_minus_floor']:+.2f}",
+        ]
+        for row in rows
+    ]
+    head = ["model", "k", "served", "from text to first token", "floor", "difference"]
+    return table(head, lines) + source(rows)
+
+
+def _break_even(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["model"],
+            row["tokens"],
+            f"{row['text']:.2f}",
+            f"{row['injected']:.2f}",
+            row["min_injected_tokens"],
+        ]
+        for row in rows
+    ]
+    head = ["model", "tokens of memory", "text", "injected", "injected from … tokens on"]
+    return table(head, lines) + source(rows)
+
+
+GPU_TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
+    "gpu_ttft": _ttft,
+    "gpu_throughput": _throughput,
+    "gpu_kernels": _kernels,
+    "gpu_no_op": _no_op,
+    "gpu_gate": _gate,
+    "gpu_encode": _encode,
+    "facts_per_gb": _facts_per_gb,
+    "gpu_retrieval": _retrieval,
+    "gpu_query": _query,
+    "gpu_break_even": _break_even,
+}
