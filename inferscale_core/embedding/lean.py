@@ -16,6 +16,7 @@ import torch
 
 from inferscale_core.embedding.buckets import Buckets
 from inferscale_core.embedding.embedder import Vectors
+from inferscale_core.embedding.transformer import encode
 from inferscale_core.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -85,14 +86,6 @@ def lean_forward(model: Any) -> LeanForward | None:
         if cosine >= MIN_COSINE:
             return lean
     return None
-
-
-def encode(model: Any, texts: list[str]) -> Vectors:
-    """What the model's own `encode` gives."""
-    vectors = model.encode(
-        texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
-    )
-    return np.asarray(vectors, dtype=np.float32)
 
 
 def least_cosine(actual: Vectors, expected: Vectors) -> float:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from inferscale_core.embedding.embedder import Embedder
-from inferscale_core.embedding.lean import lean_forward
 from inferscale_core.embedding.transformer import SentenceTransformerEmbedder
 from inferscale_core.errors import Unsupported
 from inferscale_core.settings import EmbedderSettings
@@ -23,6 +22,8 @@ def load_embedder(settings: EmbedderSettings) -> Embedder:
     On a CPU it runs in float32, on a GPU in float16 where that was seen to give the same vectors.
     Raises Unsupported when the model is missing or gives another dimension than the settings say.
     """
+    from inferscale_core.embedding.lean import lean_forward
+
     model = load_model(settings)
     lean = lean_forward(model)
     return SentenceTransformerEmbedder(
@@ -30,7 +31,7 @@ def load_embedder(settings: EmbedderSettings) -> Embedder:
         embedder_id=_PACKAGED_ID if settings.model == PACKAGED else settings.model,
         revision=settings.revision,
         dimension=settings.dimension,
-        lean=lean,
+        forward=lean,
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from inferscale_core.embedding.embedder import EmbedderIdentity, Vectors, checked_unit_vectors
-from inferscale_core.embedding.lean import LeanForward, encode
 from inferscale_core.errors import Unsupported
 
 _BATCH_TEXTS = 32
@@ -27,14 +26,14 @@ class SentenceTransformerEmbedder:
         embedder_id: str,
         revision: str,
         dimension: int,
-        lean: LeanForward | None = None,
+        forward: Callable[[list[str]], Vectors] | None = None,
     ) -> None:
-        """lean: the same model's forward pass, checked; without it `encode` is called.
+        """forward: what gives the same vectors as the model's own `encode`, but sooner.
 
         Raises Unsupported when the model's vectors do not have `dimension` components.
         """
         self._model = model
-        self._lean = lean
+        self._run = forward or (lambda texts: encode(model, texts))
         self._lock = threading.Lock()
         actual = self._forward(["dimension"]).shape[1]
         if actual != dimension:
@@ -69,4 +68,12 @@ class SentenceTransformerEmbedder:
 
     def _forward(self, texts: list[str]) -> Vectors:
         with self._lock:
-            return self._lean(texts) if self._lean else encode(self._model, texts)
+            return self._run(texts)
+
+
+def encode(model: Any, texts: list[str]) -> Vectors:
+    """What the model's own `encode` gives."""
+    vectors = model.encode(
+        texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
+    )
+    return np.asarray(vectors, dtype=np.float32)

@@ -15,11 +15,11 @@ from inferscale_core.embedding.lean import (
     MIN_COSINE,
     PROBES,
     LeanForward,
-    encode,
     lean_forward,
     least_cosine,
 )
 from inferscale_core.embedding.load import load_model
+from inferscale_core.embedding.transformer import encode
 from inferscale_core.settings import EmbedderSettings
 
 TEXTS = [f"{'word ' * (n % 40)}number {n}" for n in range(BATCHES[-1])]
