@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from inferscale_core.ids import FactId
 from inferscale_core.settings import WorkerSettings
 from inferscale_core.telemetry import names
 from services.worker.served import Serving
@@ -28,7 +29,7 @@ async def _serve(worker: FakeWorker, numbers: Iterable[int]) -> None:
             pass
         if number % 10 == 0:
             worker.control.remove("warm", user_id)
-            await worker.parts.forget(worker.control.at(user_id), ["warm"], [], [])
+            await worker.parts.forget(worker.control.at(user_id), [FactId("warm")], [], [])
         worker.engine.requests.clear()
 
 
