@@ -24,12 +24,13 @@ def _ttft(rows: Sequence[Row]) -> str:
             row["k"],
             *(f"{row[way]:.1f}" for way in WAYS),
             f"{row['injected_minus_floor']:+.2f}",
+            f"{row['floor'] / row['injected']:.0%}",
             *(f"{row[f'gpu_{way}']:.2f}" for way in WAYS),
         ]
         for row in rows
     ]
     busy = [f"GPU {way}" for way in WAYS]
-    return table(["model", "k", *WAYS, "injected − floor", *busy], lines) + source(rows)
+    return table(["model", "k", *WAYS, "injected − floor", "floor / injected", *busy], lines) + source(rows)
 
 
 def _throughput(rows: Sequence[Row]) -> str:
