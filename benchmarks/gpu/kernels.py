@@ -1,55 +1,131 @@
 """Compose and capture against the byte floor: `python -m benchmarks.gpu.kernels --out FILE`.
 
-Floor: every byte of the tokens' KV is read once and written once, at the rate at which this card
-copies a large tensor in the same run.
+For every storage, at the shape of Llama-3.1-8B. Floor: every byte of the tokens' rows and slots is
+read or written once, at the rate at which this card copies a large tensor in the same run. What the
+kernels give is compared with the references before anything is timed.
+
+`--tune` times other launches instead, and writes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import triton
+from torch import Tensor
 
 from benchmarks.gpu.machine import gpu_rows
-from inferscale_core.kernels.capture.launch import capture
-from inferscale_core.kernels.compose import launch
-from inferscale_core.kernels.paged import PagedGroup, Strides, group_layers
-from inferscale_core.kv.rope import RotaryTable
+from inferscale_core.kernels.capture import launch as capture_launch
+from inferscale_core.kernels.capture.reference import capture_quantised, capture_rows
+from inferscale_core.kernels.compose import launch as compose_launch
+from inferscale_core.kernels.compose.reference import compose_layer, compose_quantised
+from inferscale_core.kernels.paged import KernelLayer, PagedGroup, Strides, group_layers
+from inferscale_core.kv.quantise import unpack_part
+from inferscale_core.kv.rope import RotaryTable, rotation, shift, unrotation
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
+from inferscale_core.memory.recipes import Storage
 
-LAYERS, SHAPE, BLOCK = 32, LayerShape(8, 128), 16
+LAYERS, SHAPE, BLOCK, BLOCKS, ROWS = 32, LayerShape(8, 128), 16, 4096, 65536
+SIZES = (30, 150, 300, 600, 1500, 3900, 15000)
+LAST_CHUNK = 900
+"""Origins repeat after so many tokens, so that most tokens move."""
 
 
-def setup(num_tokens: int) -> tuple[Arena, list[PagedGroup], torch.Tensor]:
+@dataclass(frozen=True)
+class Setup:
+    """origins, places: copies for capture and for compose. The keys have a bias, which costs time:
+    the slower case is measured."""
+
+    storage: Storage
+    arena: Arena
+    layers: list[KernelLayer]
+    groups: list[PagedGroup]
+    origins: Tensor
+    places: Tensor
+
+
+def setup(storage: Storage, num_tokens: int) -> Setup:
     device = torch.device("cuda")
-    blocks = 4096
-    caches, strides = [], []
-    for _ in range(LAYERS):
-        cache = torch.empty(blocks, BLOCK, 8, 256, dtype=torch.bfloat16, device=device)
-        caches.append(cache.permute(0, 2, 1, 3))
-        block, head, token, dim = caches[-1].stride()
-        strides.append(Strides(block, head, token, dim, 128))
-    angles = torch.arange(8192.0, device=device)[:, None] * 10_000 ** -(
-        torch.arange(64, device=device) * 2 / 128
-    )
-    table = RotaryTable(angles.cos().contiguous(), angles.sin().contiguous(), 128, True)
-    arena = Arena(65536, row_layout([SHAPE] * LAYERS, torch.bfloat16), device)
-    groups = group_layers(
-        caches, strides, [SHAPE] * LAYERS, [table] * LAYERS, arena.layout.offsets, BLOCK
-    )
-    pages = torch.randperm(65536 // 4, device=device)[: -(-num_tokens // 4)]
+    torch.manual_seed(0)
+    powers = torch.arange(SHAPE.head_dim // 2, device=device) * 2 / SHAPE.head_dim
+    angles = torch.arange(16384.0, device=device)[:, None] * 500_000**-powers
+    table = RotaryTable(angles.cos(), angles.sin(), SHAPE.head_dim, True)
+    layers = []
+    for index in range(LAYERS):
+        cache = torch.randn(
+            BLOCKS, BLOCK, SHAPE.num_kv_heads, 2 * SHAPE.head_dim, device=device
+        ).to(torch.bfloat16)
+        view = cache.permute(0, 2, 1, 3)
+        block, head, token, dim = view.stride()
+        strides = Strides(block, head, token, dim, SHAPE.head_dim)
+        bias = torch.randn(SHAPE.num_kv_heads, SHAPE.head_dim, device=device).to(torch.bfloat16)
+        layers.append(KernelLayer(index, view, strides, table, bias))
+    layout = row_layout([SHAPE] * LAYERS, torch.bfloat16, storage)
+    arena = Arena(ROWS, layout, device)
+    pages = torch.randperm(ROWS // 4, device=device)[: -(-num_tokens // 4)]
     slots = (pages[:, None] * 4 + torch.arange(4, device=device)).reshape(-1)[:num_tokens]
-    block_ids = torch.randperm(blocks, device=device)[: -(-num_tokens // BLOCK)]
     places = torch.arange(num_tokens, device=device)
-    cache_slots = block_ids[places // BLOCK] * BLOCK + places % BLOCK
-    origins = places % 900
-    copies = torch.stack([slots, origins, places, cache_slots]).contiguous()
-    return arena, groups, copies
+    block_ids = torch.randperm(BLOCKS, device=device)[: 2 * -(-num_tokens // BLOCK)]
+    here, there = (ids[places // BLOCK] * BLOCK + places % BLOCK for ids in block_ids.chunk(2))
+    origins = places % LAST_CHUNK
+    return Setup(
+        storage,
+        arena,
+        layers,
+        group_layers(layers, layout, BLOCK),
+        torch.stack([slots, origins, origins, here]).contiguous(),
+        torch.stack([slots, origins, places, there]).contiguous(),
+    )
+
+
+def run_capture(made: Setup) -> None:
+    capture_launch.capture(made.arena.rows, made.groups, made.origins)
+
+
+def run_compose(made: Setup) -> None:
+    compose_launch.compose(made.arena.rows, made.groups, made.places)
+
+
+def check(made: Setup) -> None:
+    """Of the first, a middle and the last layer, all tokens."""
+    run_capture(made)
+    run_compose(made)
+    slots, origins, _, here = made.origins
+    _, _, places, there = made.places
+    for layer in (made.layers[0], made.layers[LAYERS // 2], made.layers[-1]):
+        key, value = at(layer, here)
+        part = made.arena.read_part(slots, layer.index)
+        seen = at(layer, there)
+        if made.storage is Storage.CACHE:
+            assert torch.equal(part, capture_rows([(key, value)]))
+            wanted = compose_layer(key, value, shift(layer.table, origins, places))
+        else:
+            back = unrotation(layer.table, origins)
+            expected = capture_quantised(made.storage, key, value, back, layer.bias)
+            for ours, theirs in zip(
+                unpack_part(made.storage, SHAPE, part),
+                unpack_part(made.storage, SHAPE, expected),
+                strict=True,
+            ):
+                differs = (ours - theirs).abs() > 1e-3 * theirs.abs() + 1e-3
+                assert float(differs.float().mean()) < 0.01, "too many codes differ"
+            turn = rotation(layer.table, places)
+            wanted = compose_quantised(made.storage, SHAPE, part, turn, layer.bias, torch.bfloat16)
+        for ours, theirs in zip(seen, wanted, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=2**-7, atol=2**-7)
+
+
+def at(layer: KernelLayer, slots: Tensor) -> tuple[Tensor, Tensor]:
+    both = layer.cache[slots // BLOCK, :, slots % BLOCK]
+    return both[..., : SHAPE.head_dim], both[..., SHAPE.head_dim :]
 
 
 def time_ms(run: Callable[[], object]) -> float:
@@ -63,36 +139,55 @@ def copy_rate() -> float:
     return 2 * large.numel() * 2 / time_ms(lambda: other.copy_(large)) / 1e9
 
 
-def measure(num_tokens: int, rate: float) -> list[dict[str, float]]:
-    arena, groups, copies = setup(num_tokens)
-    rows: list[dict[str, float]] = []
-    for per_program in (1, 2, 4, 8):
-        launch.LAYERS_PER_PROGRAM = per_program
-        rows.append(
-            {
-                "num_tokens": num_tokens,
-                "layers_per_program": per_program,
-                "compose_ms": time_ms(lambda: launch.compose(arena.rows, groups, copies)),
-                "capture_ms": time_ms(lambda: capture(arena.rows, groups, copies)),
-                "floor_ms": 2 * num_tokens * LAYERS * SHAPE.row_elements * 2 / rate / 1e9,
-                "copy_tb_per_s": rate,
-            }
-        )
-        print(rows[-1], flush=True)
-    return rows
+def measure(made: Setup, rate: float) -> dict[str, float | str]:
+    num_tokens = made.places.shape[1]
+    num_bytes = num_tokens * (made.arena.row_bytes + LAYERS * SHAPE.row_elements * 2)
+    return {
+        "num_tokens": num_tokens,
+        "storage": str(made.storage),
+        "layers_per_program": compose_launch.LAYERS_PER_PROGRAM,
+        "num_warps": compose_launch.NUM_WARPS,
+        "compose_ms": time_ms(lambda: run_compose(made)),
+        "capture_ms": time_ms(lambda: run_capture(made)),
+        "floor_ms": num_bytes / rate / 1e9,
+        "copy_tb_per_s": rate,
+    }
+
+
+def launches(is_tuning: bool) -> Iterator[None]:
+    """Once with what the service launches with, or once with each of other launches."""
+    if not is_tuning:
+        yield
+        return
+    for per_program, num_warps in itertools.product((1, 2, 4, 8), (1, 2, 4, 8)):
+        launch: Any
+        for launch in (compose_launch, capture_launch):
+            launch.LAYERS_PER_PROGRAM, launch.NUM_WARPS = per_program, num_warps
+        yield
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--storages", type=Storage, nargs="+", default=list(Storage))
+    parser.add_argument("--tune", action="store_true")
     arguments = parser.parse_args()
+    if (arguments.out is None) != arguments.tune:
+        parser.error("either --out or --tune")
     rate = copy_rate()
     torch.cuda.empty_cache()
     rows = []
-    for num_tokens in (30, 150, 300, 600, 1500, 3900, 15000):
-        rows += measure(num_tokens, rate)
+    for storage, num_tokens in itertools.product(arguments.storages, arguments.sizes):
+        made = setup(storage, num_tokens)
+        check(made)
+        for _ in launches(arguments.tune):
+            rows.append(measure(made, rate))
+            print(rows[-1], flush=True)
+        del made
         torch.cuda.empty_cache()
-    arguments.out.write_text(json.dumps(gpu_rows("gpu_kernels", rows), indent=1))
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(gpu_rows("gpu_kernels", rows), indent=1))
 
 
 if __name__ == "__main__":

@@ -57,10 +57,13 @@ def load_quantised(
         place = head * width + tl.where(is_high, dim - width, dim)
         byte = tl.load(payload_ptr + place, mask=inside, other=0).to(tl.int32)
         code = (tl.where(is_high, byte >> 4, byte) & 15).to(tl.float32)
-        number = scales_ptr + head * (2 * groups) + dim // INT4_GROUP
-        scale = tl.load(number, mask=inside, other=0.0).to(tl.float32)
-        minimum = tl.load(number + groups, mask=inside, other=0.0).to(tl.float32)
-        value = code * scale + minimum
+        value = code
+        # A number of each head and group, once: a load for each element costs more than the rest.
+        for group in tl.static_range(groups):
+            number = scales_ptr + head * (2 * groups) + group
+            scale = tl.load(number, mask=head < NUM_HEADS, other=0.0).to(tl.float32)
+            minimum = tl.load(number + groups, mask=head < NUM_HEADS, other=0.0).to(tl.float32)
+            value = tl.where(dim // INT4_GROUP == group, code * scale + minimum, value)
     else:
         code = tl.load(payload_ptr + head * HEAD_DIM + dim, mask=inside, other=0)
         scale = tl.load(scales_ptr + head, mask=head < NUM_HEADS, other=0.0).to(tl.float32)
