@@ -114,6 +114,10 @@ class EngineSettings(_Section):
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     """Dtype of weights and of the cache."""
 
+    kv_cache_dtype: Literal["auto", "fp8"] = "auto"
+    """Dtype of the engine's own cache. `fp8`: e4m3 with a scale for each layer, where the engine's
+    backend has it."""
+
     max_model_len: int | None = Field(None, ge=256)
     """Longest prompt plus answer in tokens. Default: the model's own."""
 
@@ -154,7 +158,12 @@ class EngineSettings(_Section):
 
 class RecipeSettings(_Section):
     name: str = "progressive-32"
-    """How chunks are encoded; see docs/architecture.md for the recipes."""
+    """How chunks are encoded: a name from docs/recipes.md, or the path of a file (.toml or .json)
+    with a recipe of one's own."""
+
+    storage: Literal["cache", "fp8", "int8", "int4"] | None = None
+    """What chunks are kept as, in place of the recipe's own: see decision 0009. Control has no
+    use for it."""
 
 
 class EmbedderSettings(_Section):

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from inferscale_core.errors import EngineError, InvalidInput, Unavailable, Unsupported
 from inferscale_core.ids import ModelRevision, RecipeHash
 from inferscale_core.kv.disk_secret import StoreSecret
+from inferscale_core.memory.recipes import Storage
 from inferscale_core.settings import EngineSettings, set_engine_environment
 from inferscale_core.telemetry.logs import get_logger
 from services.worker.engine.model_files import ModelFiles
@@ -46,16 +47,22 @@ class EngineHost:
 
     @classmethod
     async def start(
-        cls, settings: EngineSettings, model: ModelFiles, event_endpoint: str, **overrides: Any
+        cls,
+        settings: EngineSettings,
+        model: ModelFiles,
+        event_endpoint: str,
+        storage: Storage = Storage.CACHE,
+        **overrides: Any,
     ) -> EngineHost:
-        """Takes tens of seconds. overrides: of the engine's own arguments, for benchmarks.
+        """Takes tens of seconds. storage: the recipe's. overrides: of the engine's own arguments,
+        for benchmarks.
 
         Raises Unsupported for what the connector refuses, by name.
         """
         set_engine_environment()
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        arguments = _engine_arguments(settings, model, event_endpoint, overrides)
+        arguments = _engine_arguments(settings, model, event_endpoint, storage, overrides)
         try:
             # Blocking: nothing else runs in this process before its engine does.
             host = cls(AsyncLLM.from_engine_args(arguments))
@@ -157,7 +164,11 @@ class EngineHost:
 
 
 def _engine_arguments(
-    settings: EngineSettings, model: ModelFiles, event_endpoint: str, overrides: dict[str, Any]
+    settings: EngineSettings,
+    model: ModelFiles,
+    event_endpoint: str,
+    storage: Storage,
+    overrides: dict[str, Any],
 ) -> Any:
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -172,6 +183,7 @@ def _engine_arguments(
         model=str(model.folder),
         served_model_name=model.served_name,
         dtype=settings.dtype,
+        kv_cache_dtype=settings.kv_cache_dtype,
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
@@ -187,6 +199,7 @@ def _engine_arguments(
                 "event_endpoint": event_endpoint,
                 "arena_bytes": settings.arena_bytes,
                 "page_tokens": settings.page_tokens,
+                "storage": str(storage),
                 "disk_dir": settings.disk_dir,
                 "disk_bytes": settings.disk_bytes if settings.disk_dir else 0,
             },
