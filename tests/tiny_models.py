@@ -36,7 +36,8 @@ _COMMON: dict[str, Any] = {
 class TinyModel:
     """config: what differs from the common shape. drop: common fields this config has not.
     module: vLLM's file for it, where not every version has one. key_bias: of every key on the
-    four pairs of channels that turn slowest, as trained models have it; see decision 0009."""
+    four pairs of channels that turn slowest, of other sign on every other head, as trained models
+    have it; see decision 0009."""
 
     name: str
     model_type: str
@@ -75,7 +76,9 @@ class TinyModel:
                     weight.add_(torch.randn_like(weight) * 0.1)
             for name, weight in model.named_parameters():
                 if self.key_bias is not None and name.endswith("k_proj.bias"):
-                    weight.view(-1, _COMMON["head_dim"] // 2)[:, -4:] = self.key_bias
+                    by_head = weight.view(-1, 2, _COMMON["head_dim"] // 2)
+                    signs = (-1.0) ** torch.arange(len(by_head))
+                    by_head[..., -4:] = self.key_bias * signs[:, None, None]
         model.to(torch.float32).save_pretrained(path)
         saved = json.loads((path / "config.json").read_text())
         assert saved["model_type"] == self.model_type
