@@ -12,7 +12,7 @@ whatever a cache still holds. Dropping and zeroing it is then housekeeping that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from inferscale_core.ids import (
@@ -34,9 +34,10 @@ HEADER_SCOPE = UserScope("shared/header")
 class ChunkSpec:
     """What a fact's chunk must have seen.
 
-    prefix_facts and prefix_keys: facts in the prefix in prompt order (header excluded), and their
-    chunks. turn_ids: conversation turns in the prefix, as text. depth: 1 without facts in the
-    prefix, else one more than the deepest of them.
+    prefix_facts: facts in the prefix in prompt order (header excluded). prefix_keys: their chunks,
+    which are injected; empty when the facts stand there as text. turn_ids: conversation turns in
+    the prefix, as text. depth: 1 when nothing but the header is injected, else one more than the
+    deepest chunk that is.
     """
 
     fact: FactRef
@@ -45,6 +46,11 @@ class ChunkSpec:
     prefix_keys: tuple[ChunkKey, ...]
     turn_ids: tuple[TurnId, ...]
     depth: int
+
+    @property
+    def injected_facts(self) -> tuple[FactRef, ...]:
+        """Facts of the prefix that were seen through their chunks, and through what those saw."""
+        return self.prefix_facts if self.prefix_keys else ()
 
 
 def user_scope(tenant_id: TenantId, user_id: UserId) -> UserScope:
@@ -68,8 +74,10 @@ def chunk_key(
     fact: FactRef,
     token_ids: Sequence[int],
     prefix_keys: Iterable[ChunkKey],
+    prefix_texts: Iterable[tuple[FactRef, Sequence[int]]],
     turns: Iterable[tuple[TurnId, Sequence[int]]],
 ) -> ChunkKey:
+    """prefix_keys: chunks that are injected, the header's first. prefix_texts: facts as text."""
     digest = _digest(
         scope,
         model_revision,
@@ -78,6 +86,7 @@ def chunk_key(
         str(fact.revision),
         ",".join(map(str, token_ids)),
         *prefix_keys,
+        *(f"{ref.fact_id}@{ref.revision}:{','.join(map(str, ids))}" for ref, ids in prefix_texts),
         *(f"{turn_id}:{','.join(map(str, ids))}" for turn_id, ids in turns),
     )
     return ChunkKey(f"{scope}/{digest}")
@@ -87,17 +96,21 @@ def scope_of(key: ChunkKey) -> UserScope:
     return UserScope(key.rpartition("/")[0])
 
 
-def dependants(
-    removed: Iterable[FactId], prefix_by_fact: Mapping[FactId, Iterable[FactId]]
-) -> set[FactId]:
-    """Facts whose chunk saw a removed fact, directly or through others; the removed excluded."""
+def dependants(removed: Iterable[FactId], specs: Iterable[ChunkSpec]) -> set[FactId]:
+    """Facts whose chunk saw a removed fact, directly or through others; the removed excluded.
+
+    One that saw a fact as text saw nothing through it: that fact's chunk may go and this one stay.
+    """
     readers: dict[FactId, list[FactId]] = {}
-    for fact_id, prefix in prefix_by_fact.items():
-        for seen in prefix:
-            readers.setdefault(seen, []).append(fact_id)
     gone = set(removed)
     reached: set[FactId] = set()
-    frontier = list(gone)
+    for spec in specs:
+        fact_id = spec.fact.fact_id
+        for seen in spec.injected_facts:
+            readers.setdefault(seen.fact_id, []).append(fact_id)
+        if fact_id not in gone and any(seen.fact_id in gone for seen in spec.prefix_facts):
+            reached.add(fact_id)
+    frontier = [*gone, *reached]
     while frontier:
         for reader in readers.get(frontier.pop(), ()):
             if reader not in reached and reader not in gone:

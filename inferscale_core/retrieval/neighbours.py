@@ -21,12 +21,13 @@ def nearest_earlier(
     *,
     limit: int,
     newest_facts: int | None,
+    num_skipped: int = 0,
 ) -> dict[FactId, tuple[FactId, ...]]:
     """For each wanted fact its `limit` most similar earlier facts, most similar first.
 
     order: the facts that may be chosen or wanted, earliest first. newest_facts: only that many
-    facts just before the wanted one are looked at. Ties go to the older fact id. The same on every
-    device: chunk keys depend on it.
+    facts just before the wanted one are looked at, without the `num_skipped` newest of them. Ties
+    go to the older fact id. The same on every device: chunk keys depend on it.
     """
     wanted = list(wanted)
     if limit == 0 or not wanted:
@@ -42,7 +43,7 @@ def nearest_earlier(
         block = wanted[begin : begin + _BLOCK_ROWS]
         rows = torch.tensor([vectors.row_of(fact_id) for fact_id in block], device=matrix.device)
         own = places[rows][:, None]
-        allowed = places[None] < own
+        allowed = places[None] < own - num_skipped
         if newest_facts is not None:
             allowed &= places[None] >= own - newest_facts
         scores = similarities(matrix[rows], matrix).masked_fill_(~allowed, -torch.inf)

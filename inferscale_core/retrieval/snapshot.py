@@ -8,14 +8,15 @@ removed one, and follows changed keys through what was encoded behind them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from inferscale_core.ids import ChunkKey, FactId, ModelRevision, UserScope
 from inferscale_core.memory.canonical import ChunkSpec, chunk_key
-from inferscale_core.memory.recipes import Prefix, Recipe
+from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.recipes import FactOrder, PrefixFacts, Recipe
 from inferscale_core.retrieval.delta import FactEntry, MemoryDelta, TurnEntry
 from inferscale_core.retrieval.neighbours import nearest_earlier
 from inferscale_core.retrieval.rows import SearchDevice
@@ -40,10 +41,10 @@ class ChunkRules:
     @property
     def has_header(self) -> bool:
         """Whether the header stands before a fact while it is encoded."""
-        return self.recipe.prefix is not Prefix.TURNS
+        return self.recipe.with_header
 
     def prefix_budget(self, fact: FactEntry) -> int:
-        """Tokens that neighbours or turns of this encodable fact may take."""
+        """Tokens that earlier facts and turns may take before this encodable fact."""
         header = self.header_tokens if self.has_header else 0
         return self.max_prompt_tokens - header - len(fact.token_ids)
 
@@ -62,6 +63,8 @@ class UserSnapshot:
     """Immutable; `apply` gives the next one. Safe to read from any thread.
 
     facts: live facts, earliest first. specs: the chunk of every encodable fact, in the same order.
+    _considered: of every encodable fact the earlier facts that its prefix should hold, the most
+    important first; those that the prompt has no room for are left out of the spec.
     """
 
     scope: UserScope
@@ -72,7 +75,7 @@ class UserSnapshot:
     specs: Mapping[FactId, ChunkSpec]
     vectors: FactVectors
     turns: TurnWindows
-    _nearest: Mapping[FactId, tuple[FactId, ...]] = field(repr=False)
+    _considered: Mapping[FactId, tuple[FactId, ...]] = field(repr=False)
 
     @classmethod
     def empty(
@@ -100,9 +103,10 @@ class UserSnapshot:
             turns=self.turns.replaced(delta.removed_turns, delta.turns),
         )
         stale = self._stale_after(gone, fresh, facts)
-        nearest = moved._choose(stale)
+        considered = moved._choose(stale)
         stale |= self._facts_behind_turns(delta, moved)
-        return replace(moved, _nearest=nearest, specs=moved._specs(nearest, self.specs, stale))
+        specs = moved._specs(considered, self.specs, stale)
+        return replace(moved, _considered=considered, specs=specs)
 
     def nearest_facts(self, query: torch.Tensor, limit: int) -> list[tuple[FactEntry, float]]:
         """The `limit` facts most similar to a unit vector, most similar first, with the cosine."""
@@ -113,8 +117,7 @@ class UserSnapshot:
         return self.specs.get(fact_id)
 
     def prefix_turns(self, spec: ChunkSpec) -> tuple[TurnEntry, ...]:
-        fact = self.facts[spec.fact.fact_id]
-        return self._window(fact)
+        return self._window(self.facts[spec.fact.fact_id], spec.prefix_facts)
 
     def _next_vectors(self, delta: MemoryDelta) -> FactVectors:
         ids = [fact.fact_id for fact in delta.facts]
@@ -128,15 +131,15 @@ class UserSnapshot:
         fresh: Mapping[FactId, FactEntry],
         facts: Mapping[FactId, FactEntry],
     ) -> set[FactId]:
-        """Facts whose nearest earlier facts may be others now."""
+        """Facts that may have to consider other earlier facts now."""
         stale = {i for i in fresh if i in facts}
         stale |= {
-            i for i, seen in self._nearest.items() if i in facts and not gone.isdisjoint(seen)
+            i for i, seen in self._considered.items() if i in facts and not gone.isdisjoint(seen)
         }
         window = self.rules.recipe.newest_facts
         if window is not None:
             # A removal lets every window behind it reach one fact further back.
-            order = list(self._nearest)
+            order = list(self._considered)
             for place, fact_id in enumerate(order):
                 if fact_id in gone:
                     stale.update(i for i in order[place : place + window + 1] if i in facts)
@@ -146,18 +149,37 @@ class UserSnapshot:
         return {i for i in stale if self.rules.is_encodable(facts[i])}
 
     def _choose(self, stale: set[FactId]) -> dict[FactId, tuple[FactId, ...]]:
-        """Nearest earlier facts of every encodable fact, in order; anew for the stale ones."""
+        """Earlier facts for the prefix of every encodable fact, in order; anew for the stale ones.
+
+        Nearest first, then the most recent ones, newest first.
+        """
         recipe = self.rules.recipe
         order = [i for i, fact in self.facts.items() if self.rules.is_encodable(fact)]
-        limit = recipe.num_neighbours if recipe.prefix is Prefix.HEADER_AND_NEIGHBOURS else 0
-        chosen = nearest_earlier(
+        nearest = nearest_earlier(
             [i for i in order if i in stale],
             order,
             self.vectors,
-            limit=limit,
+            limit=recipe.num_neighbours,
             newest_facts=recipe.newest_facts,
+            num_skipped=recipe.num_recent,
         )
-        return {i: chosen[i] if i in chosen else self._nearest[i] for i in order}
+        return {
+            i: nearest[i] + self._recent(order, place) if i in nearest else self._considered[i]
+            for place, i in enumerate(order)
+        }
+
+    def _recent(self, order: Sequence[FactId], place: int) -> tuple[FactId, ...]:
+        """The facts just before a place that the recipe wants, newest first; of a running sequence
+        no more than one beyond what the prompt has room for."""
+        recipe = self.rules.recipe
+        window = place if recipe.newest_facts is None else min(place, recipe.newest_facts)
+        if not recipe.running_sequence:
+            window = min(window, recipe.num_recent)
+        earlier = order[place - window : place][::-1]
+        if not recipe.running_sequence:
+            return tuple(earlier)
+        fact = self.facts[order[place]]
+        return tuple(earlier[: len(self._that_fit(fact, earlier)) + 1])
 
     def _facts_behind_turns(self, delta: MemoryDelta, moved: UserSnapshot) -> set[FactId]:
         """Facts of the conversations whose turns changed: their windows may be others now."""
@@ -174,14 +196,14 @@ class UserSnapshot:
 
     def _specs(
         self,
-        nearest: Mapping[FactId, tuple[FactId, ...]],
+        considered: Mapping[FactId, tuple[FactId, ...]],
         old: Mapping[FactId, ChunkSpec],
         stale: set[FactId],
     ) -> dict[FactId, ChunkSpec]:
         """Specs in order: the old one where nothing that it names has changed."""
         specs: dict[FactId, ChunkSpec] = {}
         changed: set[FactId] = set()
-        for fact_id, seen in nearest.items():
+        for fact_id, seen in considered.items():
             known = old.get(fact_id)
             if known is not None and fact_id not in stale and changed.isdisjoint(seen):
                 specs[fact_id] = known
@@ -194,8 +216,11 @@ class UserSnapshot:
     def _spec(
         self, fact: FactEntry, seen: tuple[FactId, ...], specs: Mapping[FactId, ChunkSpec]
     ) -> ChunkSpec:
-        prefix = [specs[i] for i in self._that_fit(fact, seen)]
-        turns = self._window(fact)
+        prefix = [specs[i] for i in self._in_prompt_order(self._that_fit(fact, seen))]
+        depth = 1 + max((spec.depth for spec in prefix), default=0)
+        injected = prefix if self._may_inject(depth) else []
+        refs = tuple(spec.fact for spec in prefix)
+        turns = self._window(fact, refs)
         header = (self.rules.header_key,) if self.rules.has_header else ()
         key = chunk_key(
             self.scope,
@@ -203,20 +228,34 @@ class UserSnapshot:
             self.rules.recipe.hash,
             fact.ref,
             fact.token_ids,
-            (*header, *(spec.key for spec in prefix)),
+            (*header, *(spec.key for spec in injected)),
+            [] if injected else [(ref, self.facts[ref.fact_id].token_ids) for ref in refs],
             [(turn.turn_id, turn.token_ids) for turn in turns],
         )
         return ChunkSpec(
             fact=fact.ref,
             key=key,
-            prefix_facts=tuple(spec.fact for spec in prefix),
-            prefix_keys=tuple(spec.key for spec in prefix),
+            prefix_facts=refs,
+            prefix_keys=tuple(spec.key for spec in injected),
             turn_ids=tuple(turn.turn_id for turn in turns),
-            depth=1 + max((spec.depth for spec in prefix), default=0),
+            depth=depth if injected else 1,
         )
 
-    def _that_fit(self, fact: FactEntry, seen: tuple[FactId, ...]) -> list[FactId]:
-        """The nearest of `seen` that the prompt has room for, nearest last."""
+    def _may_inject(self, depth: int) -> bool:
+        """Whether a chunk of this depth may see earlier facts through their chunks."""
+        recipe = self.rules.recipe
+        if recipe.facts_as is PrefixFacts.TEXT:
+            return False
+        return recipe.max_depth is None or depth <= recipe.max_depth
+
+    def _in_prompt_order(self, fitting: list[FactId]) -> list[FactId]:
+        """The most important first, as they stand in the prompt."""
+        if self.rules.recipe.fact_order is FactOrder.ARRIVAL:
+            return sorted(fitting, key=lambda fact_id: self.facts[fact_id].order)
+        return fitting[::-1]
+
+    def _that_fit(self, fact: FactEntry, seen: Sequence[FactId]) -> list[FactId]:
+        """The first of `seen` that the prompt has room for together."""
         room = self.rules.prefix_budget(fact)
         fitting: list[FactId] = []
         for fact_id in seen:
@@ -224,8 +263,10 @@ class UserSnapshot:
             if room < 0:
                 break
             fitting.append(fact_id)
-        return fitting[::-1]
+        return fitting
 
-    def _window(self, fact: FactEntry) -> tuple[TurnEntry, ...]:
-        budget = self.rules.prefix_budget(fact)
+    def _window(self, fact: FactEntry, before: Sequence[FactRef]) -> tuple[TurnEntry, ...]:
+        """The turns before the fact's source for which the prompt has room behind these facts."""
+        taken = sum(len(self.facts[ref.fact_id].token_ids) for ref in before)
+        budget = self.rules.prefix_budget(fact) - taken
         return self.turns.before(fact, self.rules.recipe.num_turns, budget)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from inferscale_core.embedding import Embedder
 from inferscale_core.errors import Incompatible, InvalidInput
-from inferscale_core.memory.recipes import Recipe, recipe_by_name
+from inferscale_core.memory.recipe_files import load_recipe
+from inferscale_core.memory.recipes import Recipe
 from inferscale_core.rpc.auth import SharedTokens
 from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, memory_pb2, sync_pb2, tenant_pb2
 from inferscale_core.rpc.pb.inferscale.v1.chat_pb2_grpc import add_ChatServiceServicer_to_server
@@ -124,7 +125,7 @@ def _check_embedder(settings: Settings, embedder: Embedder) -> None:
 def _parts(settings: Settings, embedder: Embedder) -> Parts:
     store = _store(settings.database, embedder.identity.dimension)
     pool = EmbeddingPool(embedder, threads=settings.embedder.threads)
-    recipe: Recipe = recipe_by_name(settings.recipe.name)
+    recipe: Recipe = load_recipe(settings.recipe.name)
     directory = WorkerDirectory(store, lease_s=settings.control.lease_s)
     channels = WorkerChannels(settings.control.internal_token.get_secret_value())
     return Parts(

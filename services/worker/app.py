@@ -15,7 +15,8 @@ from inferscale_core.errors import Unsupported
 from inferscale_core.ids import WorkerId
 from inferscale_core.kv.disk_secret import StoreSecret
 from inferscale_core.memory.canonical import header_key
-from inferscale_core.memory.recipes import Recipe, recipe_by_name
+from inferscale_core.memory.recipe_files import load_recipe
+from inferscale_core.memory.recipes import Recipe
 from inferscale_core.prompt import PromptFormat
 from inferscale_core.retrieval import ChunkRules, SearchDevice
 from inferscale_core.settings import EmbedderSettings, Settings, WorkerSettings
@@ -171,7 +172,7 @@ async def load_text_parts(
     settings: Settings, model: ModelFiles
 ) -> tuple[Embedder, Recipe, PromptFormat]:
     """The embedder and the prompt format. Raises Unsupported when the embedder is another."""
-    recipe = recipe_by_name(settings.recipe.name)
+    recipe = load_recipe(settings.recipe.name)
     embedder = BatchingEmbedder(await asyncio.to_thread(load_embedder, settings.embedder))
     tokenizer = await asyncio.to_thread(load_tokenizer, model)
     return embedder, recipe, PromptFormat(tokenizer, recipe)

@@ -148,7 +148,4 @@ def _readers(
     The engine finds readers among the chunks it holds; one whose link was evicted is found here.
     """
     saw_turn = {i for i, spec in held.specs.items() if not turn_ids.isdisjoint(spec.turn_ids)}
-    prefix_by_fact = {
-        i: [fact.fact_id for fact in spec.prefix_facts] for i, spec in held.specs.items()
-    }
-    return saw_turn | dependants(gone | saw_turn, prefix_by_fact)
+    return saw_turn | dependants(gone | saw_turn, held.specs.values())

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from inferscale_core.ids import ModelRevision
-from inferscale_core.memory.recipes import Prefix, Recipe
+from inferscale_core.memory.recipes import Recipe
 from inferscale_core.prompt import PromptFormat
 from inferscale_core.settings import WorkerSettings
 from services.worker.app import WorkerParts, build_parts
@@ -20,7 +20,7 @@ from tests.tiny_tokenizers import byte_level
 from tests.worker.control import MemoryControl, WordEmbedder
 from tests.worker.fake_engine import FakeEngine
 
-RECIPE = Recipe("test", Prefix.HEADER_AND_NEIGHBOURS, num_neighbours=3, max_fact_tokens=120)
+RECIPE = Recipe("test", num_neighbours=3, max_fact_tokens=120)
 TOKENIZER = byte_level()
 
 

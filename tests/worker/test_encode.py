@@ -10,7 +10,7 @@ import pytest
 
 from inferscale_core.errors import EngineError, Unavailable
 from inferscale_core.ids import FactId
-from inferscale_core.memory.recipes import Prefix, Recipe
+from inferscale_core.memory.recipes import Recipe
 from inferscale_core.settings import WorkerSettings
 from inferscale_core.vllm_connector.events import EventKind
 from services.worker.encoding.user import EncodeResult
@@ -75,7 +75,7 @@ async def test_a_request_holds_header_neighbours_and_fact_and_injects_all_but_th
 
 
 async def test_facts_that_do_not_wait_for_each_other_share_a_wave(make_worker: MakeWorker) -> None:
-    alone = Recipe("alone", Prefix.HEADER_AND_NEIGHBOURS)
+    alone = Recipe("alone")
     worker = make_worker(alone)
     fill(worker)
     await encode(worker)
@@ -95,7 +95,7 @@ async def test_what_is_resident_is_reported_at_once_and_not_encoded(worker: Fake
 async def test_encode_requests_in_the_engine_are_bounded_over_all_users(
     make_worker: MakeWorker,
 ) -> None:
-    alone = Recipe("alone", Prefix.HEADER_AND_NEIGHBOURS)
+    alone = Recipe("alone")
     worker = make_worker(alone, WorkerSettings(encode_batch=3))
     for user_id in ("robin", "kim", "lee"):
         fill(worker, user_id)
@@ -307,7 +307,7 @@ async def test_stale_chunks_of_an_update_nobody_told_of_are_dropped(worker: Fake
 
 
 async def test_windows_of_turns_are_prefilled_before_the_fact(make_worker: MakeWorker) -> None:
-    worker = make_worker(Recipe("w", Prefix.TURNS, num_turns=2))
+    worker = make_worker(Recipe("w", with_header=False, num_turns=2))
     for number in range(4):
         worker.control.add_turn(f"t{number}", number, f"turn number {number}")
     worker.control.add("f0", TEXTS[0], turn_ids=("t3",))

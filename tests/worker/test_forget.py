@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from inferscale_core.ids import FactId
-from inferscale_core.memory.recipes import Prefix, Recipe
+from inferscale_core.memory.recipes import Recipe
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import RequestParams
 from services.worker.forget import Purged
@@ -117,7 +117,7 @@ async def test_a_reader_is_found_though_a_chat_has_brought_the_copy_beyond_the_d
 
 
 async def test_chunks_that_saw_a_deleted_turn_are_dropped(make_worker: MakeWorker) -> None:
-    worker = make_worker(Recipe("w", Prefix.TURNS, num_turns=2))
+    worker = make_worker(Recipe("w", with_header=False, num_turns=2))
     for number in range(6):
         worker.control.add_turn(f"t{number}", number, f"turn number {number}")
     worker.control.add("near", "A fact", turn_ids=("t2",))

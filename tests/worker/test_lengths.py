@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from inferscale_core.ids import FactId
-from inferscale_core.memory.recipes import Prefix, Recipe
+from inferscale_core.memory.recipes import Recipe
 from inferscale_core.rpc.pb.inferscale.v1 import worker_pb2
 from tests.unit.prompt.test_plain_text import HOSTILE, ODD
 from tests.worker.conftest import RECIPE, FakeWorker, MakeWorker
@@ -65,7 +65,7 @@ async def test_a_fact_of_as_many_tokens_as_are_allowed_is_encoded_and_one_more_i
 async def test_a_short_context_lowers_the_limit_to_what_it_can_encode(
     make_worker: MakeWorker,
 ) -> None:
-    recipe = Recipe("roomy", Prefix.HEADER_AND_NEIGHBOURS, max_fact_tokens=4000)
+    recipe = Recipe("roomy", max_fact_tokens=4000)
     worker = make_worker(recipe, max_model_len=200)
     limit = (await count(worker, [])).max_fact_tokens
     assert limit == 199 - worker.parts.rules.header_tokens

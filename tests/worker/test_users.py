@@ -7,7 +7,7 @@ import torch
 
 from inferscale_core.errors import InvalidInput, Unavailable
 from inferscale_core.ids import FactId, TenantId, TurnId, UserId
-from inferscale_core.memory.recipes import Prefix, Recipe
+from inferscale_core.memory.recipes import Recipe
 from inferscale_core.settings import WorkerSettings
 from services.worker.users import UserAt
 from tests.worker.conftest import RECIPE, FakeWorker, MakeWorker
@@ -112,7 +112,7 @@ async def test_a_bad_vector_leaves_what_is_held_as_it_was(worker: FakeWorker) ->
 async def test_turns_are_kept_only_for_recipes_that_look_at_them(
     make_worker: MakeWorker, num_turns: int, num_kept: int
 ) -> None:
-    worker = make_worker(Recipe("w", Prefix.TURNS, num_turns=num_turns))
+    worker = make_worker(Recipe("w", with_header=False, num_turns=num_turns))
     for number in range(3):
         worker.control.add_turn(f"t{number}", number, f"turn number {number}")
     worker.control.add("f0", "A fact", turn_ids=("t2",))
@@ -145,7 +145,7 @@ async def test_a_fact_updated_between_two_pages_is_held_once(worker: FakeWorker)
 async def test_a_turn_that_took_the_id_of_a_deleted_one_is_kept(
     make_worker: MakeWorker, is_one_page: bool
 ) -> None:
-    worker = make_worker(Recipe("w", Prefix.TURNS, num_turns=2))
+    worker = make_worker(Recipe("w", with_header=False, num_turns=2))
     control, user = worker.control, worker.control.user()
     control.add_turn("t0", 0, "the alarm code is 4471")
     control.remove("t0")
@@ -162,7 +162,7 @@ async def test_a_turn_that_took_the_id_of_a_deleted_one_is_kept(
 
 
 async def test_a_turn_deleted_between_two_pages_is_gone(make_worker: MakeWorker) -> None:
-    worker = make_worker(Recipe("w", Prefix.TURNS, num_turns=2))
+    worker = make_worker(Recipe("w", with_header=False, num_turns=2))
     control, user = worker.control, worker.control.user()
     control.add_turn("t0", 0, "the alarm code is 4471")
     control.add_turn("t1", 1, "good")

@@ -153,16 +153,18 @@ class ChunkEncoder:
     def _prefix(
         self, snapshot: UserSnapshot, spec: ChunkSpec
     ) -> tuple[tuple[int, ...], tuple[Span, ...]]:
-        """Tokens before the fact. Header and neighbours are injected, turns are prefilled."""
+        """Tokens before the fact. The header is injected, and so are earlier facts whose chunks the
+        spec names; others are prefilled as text, and so are turns."""
         ids: list[int] = []
         spans: list[Span] = []
         if self._rules.has_header:
             ids.extend(self._header_ids)
             spans.append(Span(self._rules.header_key, len(self._header_ids)))
-        for ref, key in zip(spec.prefix_facts, spec.prefix_keys, strict=True):
-            token_ids = snapshot.facts[ref.fact_id].token_ids
+        earlier = [snapshot.facts[ref.fact_id].token_ids for ref in spec.prefix_facts]
+        if spec.prefix_keys:
+            spans += map(Span, spec.prefix_keys, map(len, earlier))
+        for token_ids in earlier:
             ids.extend(token_ids)
-            spans.append(Span(key, len(token_ids)))
         for turn in snapshot.prefix_turns(spec):
             ids.extend(turn.token_ids)
         return tuple(ids), tuple(spans)

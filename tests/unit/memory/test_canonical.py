@@ -15,6 +15,7 @@ from inferscale_core.ids import (
 )
 from inferscale_core.memory.canonical import (
     HEADER_SCOPE,
+    ChunkSpec,
     chunk_key,
     dependants,
     header_key,
@@ -31,6 +32,7 @@ DEFAULT = {
     "fact": FactRef(FactId("f1"), 1),
     "token_ids": (1, 2, 3),
     "prefix_keys": (ChunkKey(f"{SCOPE}/a"), ChunkKey(f"{SCOPE}/b")),
+    "prefix_texts": ((FactRef(FactId("f0"), 1), (6, 7)),),
     "turns": ((TurnId("t1"), (4, 5)),),
 }
 
@@ -48,6 +50,9 @@ DEFAULT = {
         {"token_ids": (12, 3)},
         {"prefix_keys": (ChunkKey(f"{SCOPE}/b"), ChunkKey(f"{SCOPE}/a"))},
         {"prefix_keys": (ChunkKey(f"{SCOPE}/a"),)},
+        {"prefix_texts": ()},
+        {"prefix_texts": ((FactRef(FactId("f0"), 2), (6, 7)),)},
+        {"prefix_texts": ((FactRef(FactId("f0"), 1), (67,)),)},
         {"turns": ()},
         {"turns": ((TurnId("t2"), (4, 5)),)},
         {"turns": ((TurnId("t1"), (45,)),)},
@@ -75,22 +80,33 @@ def test_the_headers_chunk_belongs_to_nobody() -> None:
     assert key != header_key(ModelRevision("tiny@1"), RecipeHash("abc"), (12,))
 
 
+def spec(name: str, *injected: str, texts: tuple[str, ...] = ()) -> ChunkSpec:
+    refs = tuple(FactRef(FactId(seen), 1) for seen in (*injected, *texts))
+    keys = tuple(ChunkKey(f"{SCOPE}/{seen}") for seen in injected)
+    return ChunkSpec(FactRef(FactId(name), 1), ChunkKey(f"{SCOPE}/{name}"), refs, keys, (), 1)
+
+
 def test_dependants_are_found_through_others() -> None:
-    a, b, c, d, e = (FactId(name) for name in "abcde")
-    prefix = {a: [], b: [a], c: [b], d: [], e: [d]}
-    assert dependants([a], prefix) == {b, c}
-    assert dependants([a, b], prefix) == {c}
-    assert dependants([FactId("gone")], {**prefix, d: [FactId("gone")]}) == {d, e}
+    specs = [spec("a"), spec("b", "a"), spec("c", "b"), spec("d", "gone"), spec("e", "d")]
+    assert dependants([FactId("a")], specs) == {"b", "c"}
+    assert dependants([FactId("a"), FactId("b")], specs) == {"c"}
+    assert dependants([FactId("gone")], specs) == {"d", "e"}
+
+
+def test_what_was_seen_as_text_is_seen_itself_and_nothing_through_it() -> None:
+    specs = [spec("a"), spec("b", "a"), spec("c", texts=("b",)), spec("d", "c")]
+    assert dependants([FactId("a")], specs) == {"b"}
+    assert dependants([FactId("b")], specs) == {"c", "d"}
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=4), max_size=20), st.integers(0, 20))
 def test_dependants_are_exactly_those_with_a_path(links: list[list[int]], start: int) -> None:
     prefix = {
-        FactId(str(n)): [FactId(str(seen % n)) for seen in seens] if n else []
-        for n, seens in enumerate(links)
+        str(n): [str(seen % n) for seen in seens] if n else [] for n, seens in enumerate(links)
     }
-    removed = FactId(str(start))
+    removed = str(start)
     reached = {removed}
     for _ in prefix:
         reached |= {reader for reader, seen in prefix.items() if reached & set(seen)}
-    assert dependants([removed], prefix) == reached - {removed}
+    specs = [spec(name, *seen) for name, seen in prefix.items()]
+    assert dependants([FactId(removed)], specs) == reached - {removed}

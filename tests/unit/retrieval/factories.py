@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from inferscale_core.ids import (
 )
 from inferscale_core.memory.canonical import user_scope
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.recipes import Prefix, Recipe
+from inferscale_core.memory.recipes import Recipe
 from inferscale_core.retrieval import (
     ChunkRules,
     FactEntry,
@@ -32,21 +33,8 @@ DIMENSION = 4
 SCOPE = user_scope(TenantId("tenant"), UserId("user"))
 
 
-def recipe(
-    num_neighbours: int = 3,
-    newest_facts: int | None = None,
-    num_turns: int = 0,
-    prefix: Prefix = Prefix.HEADER_AND_NEIGHBOURS,
-    max_fact_tokens: int = 8,
-) -> Recipe:
-    return Recipe(
-        "test",
-        prefix,
-        num_neighbours=num_neighbours,
-        newest_facts=newest_facts,
-        num_turns=num_turns,
-        max_fact_tokens=max_fact_tokens,
-    )
+def recipe(num_neighbours: int = 3, *, max_fact_tokens: int = 8, **fields: Any) -> Recipe:
+    return Recipe("test", num_neighbours=num_neighbours, max_fact_tokens=max_fact_tokens, **fields)
 
 
 def rules(of: Recipe | None = None, max_prompt_tokens: int = 1000) -> ChunkRules:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from inferscale_core.errors import InvalidInput
-from inferscale_core.ids import FactId
-from inferscale_core.memory.recipes import Prefix
+from inferscale_core.ids import ChunkKey, FactId
+from inferscale_core.memory.recipes import FactOrder, PrefixFacts
 from inferscale_core.retrieval import UserSnapshot
 from tests.unit.retrieval.factories import delta, empty, fact, recipe, rules, turn
 
@@ -75,6 +77,53 @@ def test_neighbours_come_from_the_newest_facts_only_when_the_recipe_says_so() ->
     assert prefix(snapshot.apply(delta(version=5, removed=["c"])), "d") == ["a"]
 
 
+def test_recent_facts_stand_before_the_nearest_of_the_others() -> None:
+    facts = [fact(name, place) for place, name in enumerate("abcdef", 1)]
+    vectors = [NORTH, EAST, NORTH_EAST, EAST, NORTH, NORTH]
+    of = recipe(num_neighbours=2, num_recent=2)
+    snapshot = empty(rules(of)).apply(delta(facts, vectors=vectors))
+    assert prefix(snapshot, "f") == ["d", "e", "c", "a"]
+    assert prefix(snapshot, "b") == ["a"]
+    arrival = empty(rules(replace(of, fact_order=FactOrder.ARRIVAL)))
+    assert prefix(arrival.apply(delta(facts, vectors=vectors)), "f") == ["a", "c", "d", "e"]
+
+
+def test_a_running_sequence_holds_every_earlier_fact_that_fits() -> None:
+    facts = [fact(name, place, num_tokens=3) for place, name in enumerate("abcd", 1)]
+    of = recipe(0, running_sequence=True)
+    assert prefix(empty(rules(of)).apply(delta(facts)), "d") == ["a", "b", "c"]
+    narrow = empty(rules(of, max_prompt_tokens=5 + 3 * 3)).apply(delta(facts))
+    assert prefix(narrow, "d") == ["b", "c"]
+
+
+def test_facts_as_text_are_part_of_a_key_and_what_they_saw_is_not() -> None:
+    facts = [fact("a", 1), fact("b", 2), fact("c", 3)]
+    vectors = [EAST, EAST, EAST]
+    of = rules(recipe(num_neighbours=1, facts_as=PrefixFacts.TEXT))
+    before = empty(of).apply(delta(facts, vectors=vectors))
+    spec = before.specs[FactId("b")]
+    assert (prefix(before, "b"), spec.prefix_keys, spec.depth) == (["a"], (), 1)
+    # All are equally near, so the older id is nearest to both b and c.
+    assert prefix(before, "c") == ["a"]
+    after = before.apply(delta([fact("b", 4, revision=2)], vectors=[EAST]))
+    assert after.specs[FactId("c")].key == before.specs[FactId("c")].key
+    gone = before.apply(delta(version=5, removed=["a"]))
+    assert gone.specs[FactId("c")].key != before.specs[FactId("c")].key
+
+
+def test_a_chain_that_would_get_too_long_begins_anew_with_its_neighbours_as_text() -> None:
+    facts = [fact(name, place) for place, name in enumerate("abcdefg", 1)]
+    of = rules(recipe(num_neighbours=2, max_depth=3))
+    specs = empty(of).apply(delta(facts, vectors=[EAST] * 7)).specs
+    unbounded = empty(rules(recipe(num_neighbours=2))).apply(delta(facts, vectors=[EAST] * 7)).specs
+    for fact_id, spec in specs.items():
+        assert spec.depth <= 3
+        assert spec.prefix_facts == unbounded[fact_id].prefix_facts, "the choice is the same"
+        if spec.prefix_facts:
+            deepest = max(specs[ref.fact_id].depth for ref in spec.prefix_facts)
+            assert bool(spec.prefix_keys) is (deepest < 3)
+
+
 def test_the_farthest_neighbours_give_way_when_the_prompt_is_full() -> None:
     facts = [fact("a", 1, num_tokens=4), fact("b", 2, num_tokens=4), fact("c", 3, num_tokens=2)]
     small = rules(recipe(num_neighbours=2), max_prompt_tokens=5 + 4 + 2)
@@ -96,11 +145,7 @@ def test_a_fact_that_leaves_no_room_behind_the_header_has_no_chunk() -> None:
 
 
 def test_the_header_is_part_of_every_key_that_it_stands_before() -> None:
-    from dataclasses import replace
-
-    from inferscale_core.ids import ChunkKey
-
-    for of, depends in ((recipe(), True), (recipe(0, num_turns=1, prefix=Prefix.TURNS), False)):
+    for of, depends in ((recipe(), True), (recipe(0, num_turns=1, with_header=False), False)):
         one = empty(rules(of)).apply(delta([fact("a", 1)]))
         other_rules = replace(rules(of), header_key=ChunkKey("shared/header/1"))
         other = empty(other_rules).apply(delta([fact("a", 1)]))
@@ -115,7 +160,7 @@ def window_of(snapshot: UserSnapshot, fact_id: str) -> list[str]:
 
 
 def test_a_window_holds_the_turns_before_the_source_and_not_the_source() -> None:
-    windowed = rules(recipe(0, num_turns=2, prefix=Prefix.TURNS))
+    windowed = rules(recipe(0, num_turns=2, with_header=False))
     turns = [turn(f"t{n}", n) for n in range(5)] + [turn("other", 2, talk="elsewhere")]
     facts = [fact("a", 1, turn_ids=("t4", "t3")), fact("b", 2, turn_ids=("t0",)), fact("c", 3)]
     snapshot = empty(windowed).apply(delta(facts, turns=turns))
@@ -125,7 +170,7 @@ def test_a_window_holds_the_turns_before_the_source_and_not_the_source() -> None
 
 
 def test_deleting_a_turn_changes_the_chunks_that_saw_it_and_no_others() -> None:
-    windowed = rules(recipe(0, num_turns=2, prefix=Prefix.HEADER_AND_TURNS))
+    windowed = rules(recipe(0, num_turns=2))
     turns = [turn(f"t{n}", n) for n in range(6)]
     facts = [fact("a", 1, turn_ids=("t2",)), fact("b", 2, turn_ids=("t5",))]
     before = empty(windowed).apply(delta(facts, turns=turns))
@@ -135,8 +180,18 @@ def test_deleting_a_turn_changes_the_chunks_that_saw_it_and_no_others() -> None:
     assert after.specs[FactId("b")] == before.specs[FactId("b")]
 
 
+def test_turns_stand_behind_earlier_facts_and_have_the_room_that_these_leave() -> None:
+    turns = [turn(f"t{n}", n, num_tokens=3) for n in range(4)]
+    facts = [fact("a", 1), fact("b", 2, turn_ids=("t3",))]
+    of = recipe(num_neighbours=1, num_turns=3)
+    both = empty(rules(of)).apply(delta(facts, turns=turns))
+    assert (prefix(both, "b"), window_of(both, "b")) == (["a"], ["t0", "t1", "t2"])
+    narrow = rules(of, max_prompt_tokens=5 + 2 + 2 + 3 + 1)
+    assert window_of(empty(narrow).apply(delta(facts, turns=turns)), "b") == ["t2"]
+
+
 def test_turns_farther_away_give_way_when_the_prompt_is_full() -> None:
-    windowed = rules(recipe(0, num_turns=4, prefix=Prefix.TURNS), max_prompt_tokens=2 + 3 + 3)
+    windowed = rules(recipe(0, num_turns=4, with_header=False), max_prompt_tokens=2 + 3 + 3)
     turns = [turn(f"t{n}", n, num_tokens=3) for n in range(5)]
     snapshot = empty(windowed).apply(delta([fact("a", 1, turn_ids=("t4",))], turns=turns))
     assert window_of(snapshot, "a") == ["t2", "t3"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferscale_core.memory.recipes import Prefix
+from inferscale_core.ids import ChunkKey
+from inferscale_core.memory.canonical import ChunkSpec
+from inferscale_core.memory.recipes import FactOrder, PrefixFacts
+from inferscale_core.memory.waves import next_wave
 from inferscale_core.retrieval import (
     ChunkRules,
     FactEntry,
@@ -23,14 +27,31 @@ _rules = st.builds(
     st.one_of(
         st.builds(
             recipe,
-            num_neighbours=st.integers(0, 4),
+            num_neighbours=st.integers(1, 4),
+            num_recent=st.integers(0, 3),
+            newest_facts=st.one_of(st.none(), st.integers(1, 4)),
+            max_depth=st.one_of(st.none(), st.integers(2, 3)),
+            fact_order=st.sampled_from(FactOrder),
+            num_turns=st.integers(0, 2),
+        ),
+        st.builds(
+            recipe,
+            num_neighbours=st.integers(0, 3),
+            num_recent=st.integers(0, 2),
+            newest_facts=st.one_of(st.none(), st.integers(1, 4)),
+            facts_as=st.just(PrefixFacts.TEXT),
+        ),
+        st.builds(
+            recipe,
+            num_neighbours=st.just(0),
+            running_sequence=st.just(True),
             newest_facts=st.one_of(st.none(), st.integers(1, 4)),
         ),
         st.builds(
             recipe,
             num_neighbours=st.just(0),
             num_turns=st.integers(0, 4),
-            prefix=st.sampled_from([Prefix.TURNS, Prefix.HEADER_AND_TURNS]),
+            with_header=st.booleans(),
         ),
     ),
     max_prompt_tokens=st.sampled_from([13, 17, 1000]),
@@ -145,3 +166,42 @@ def test_a_user_whose_fact_was_deleted_equals_one_who_never_had_it(
     deleted = empty(of).apply(delta(facts)).apply(delta(version=99, removed=[gone.fact_id]))
     never = empty(of).apply(delta([f for f in facts if f is not gone], version=99))
     assert deleted.specs == never.specs
+
+
+def encode(spec: ChunkSpec, contents: dict[ChunkKey, str], tokens: tuple[int, ...]) -> str:
+    """Stands for what the engine computes: a function of the prefix's contents and the tokens."""
+    seen = [contents[key] for key in spec.prefix_keys] or list(map(str, spec.prefix_facts))
+    return hashlib.sha256(repr((seen, spec.turn_ids, spec.fact, tokens)).encode()).hexdigest()
+
+
+@settings(max_examples=100, deadline=None)
+@given(of=_rules, sizes=st.lists(st.sampled_from([1, 2, 9]), min_size=1, max_size=14))
+def test_waves_give_what_encoding_one_by_one_as_facts_arrive_gives(
+    of: ChunkRules, sizes: list[int]
+) -> None:
+    facts = [
+        fact(f"f{n * 5 % 17:02}", n + 1, num_tokens=size, turn_ids=(f"t{n}",))
+        for n, size in enumerate(sizes)
+    ]
+    turns = [turn(f"t{n}", n) for n in range(len(sizes))]
+
+    one_by_one: dict[ChunkKey, str] = {}
+    arriving = empty(of).apply(delta(version=1, turns=turns))
+    for entry in facts:
+        arriving = arriving.apply(delta([entry]))
+        spec = arriving.spec_of(entry.fact_id)
+        if spec is not None:
+            one_by_one[spec.key] = encode(spec, one_by_one, entry.token_ids)
+
+    by_waves: dict[ChunkKey, str] = {}
+    at_once = empty(of).apply(delta(facts, turns=turns))
+    num_waves = 0
+    while wave := next_wave(at_once.specs.values(), by_waves):
+        num_waves += 1
+        by_waves |= {
+            spec.key: encode(spec, by_waves, at_once.facts[spec.fact.fact_id].token_ids)
+            for spec in wave
+        }
+    assert by_waves == one_by_one
+    assert num_waves == max((spec.depth for spec in at_once.specs.values()), default=0)
+    assert num_waves <= (of.recipe.max_depth or len(facts))
