@@ -41,10 +41,11 @@ def side_with_facts(count: int) -> tuple[SchedulerSide, tuple[Span, ...]]:
     spans = []
     for index in range(count):
         key = ChunkKey(f"tenant/{'u' * 32}/{index:032d}")
-        side.directory.reserve(
+        entry = side.directory.reserve(
             key, FACT_TOKENS, origin=100, fact=FactRef(FactId(key), 1), prefix_keys=()
         )
-        side.directory.publish(key)
+        assert entry is not None
+        side.directory.publish(entry)
         spans.append(Span(key, FACT_TOKENS))
     return side, tuple(spans)
 

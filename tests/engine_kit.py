@@ -10,6 +10,7 @@ import gc
 import itertools
 import os
 import random
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,8 @@ class TinyEngine:
         from vllm import LLM
         from vllm.config import KVTransferConfig
 
-        extra = {"arena_bytes": overrides.pop("arena_bytes", 64 << 20)}
+        arena_bytes = overrides.pop("arena_bytes", 64 << 20)
+        extra = {"arena_bytes": arena_bytes, **overrides.pop("tiers", {})}
         settings: dict[str, Any] = {
             "max_model_len": 5120,
             "block_size": BLOCK,
@@ -212,8 +214,16 @@ class TinyEngine:
         finally:
             self.scheduler.max_num_scheduled_tokens = before
 
+    def settle(self) -> None:
+        """Step the idle engine for as long as the connector asks for it."""
+        until = time.monotonic() + 30
+        while self.scheduler.has_requests():
+            assert time.monotonic() < until, "the connector never comes to rest"
+            self.engine.step()
+
     def assert_idle(self) -> None:
         """Nothing of any request is left in the connector, and no page is lost."""
+        self.settle()
         assert self.side.num_requests == 0
         assert self.side.num_steps_in_flight == 0
         assert self.side.directory.num_pinned == 0

@@ -1,13 +1,15 @@
-"""Which chunks exist, where their tokens are, who reads them, and what each of them saw.
+"""Which chunks exist, in which tiers they are, who reads them, and what each of them saw.
 
-    reserve ──► reserved ──publish──► resident ──evict─────────────► gone
-                   │ release                │ forget, unpinned ────► gone
-                   ▼                        │ forget, pinned ──► doomed ──last unpin──► gone
-                  gone
+    reserve ──► reserved ──publish──► published ──last copy evicted──────► gone
+                   │ release              │ forget ──► every place dropped ──► gone
+                   ▼                      │
+                  gone                    └─ begin_transfer / end_transfer: copies come and go
 
-A reserved chunk is being written and cannot be found. A resident chunk is found, pinned while a
-step reads it, and otherwise evictable, least recently used first. A doomed chunk cannot be found;
-its pages are freed when the last reader ends. Freed pages are zeroed before they are used again.
+A reserved chunk is being written and cannot be found. A published one is found as long as some tier
+holds a copy that can be read. Copies of a chunk never differ, so a copy may be given up at any time
+while a lower tier has another. Which copy gives way is `kv.eviction`'s; how a place ends,
+`kv.tiers`'. A forgotten chunk cannot be found in any tier; its rows are freed when the last reader
+or writer ends, and zeroed before they are used again.
 
 The scheduler side owns the one directory of an engine. Worker ranks only execute what it decides,
 so tensor-parallel ranks cannot disagree.
@@ -15,61 +17,58 @@ so tensor-parallel ranks cannot disagree.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
-from inferscale_core.kv.pages import PagePool
+from inferscale_core.kv.pages import PagePool, Pages
+from inferscale_core.kv.tiers import Entry, Place, Room, Tier
 from inferscale_core.memory.canonical import scope_of
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
 
-
-class ChunkState(Enum):
-    RESERVED = "reserved"
-    RESIDENT = "resident"
-    DOOMED = "doomed"
-
-
-@dataclass(slots=True)
-class Entry:
-    """slots, origins: [num_tokens], int64: the arena row of each token, and the position at which
-    its key was computed. holder: names the pages in the pool."""
-
-    holder: int
-    key: ChunkKey
-    fact: FactRef | None
-    num_tokens: int
-    prefix_keys: tuple[ChunkKey, ...]
-    slots: NDArray[np.int64]
-    origins: NDArray[np.int64]
-    state: ChunkState = ChunkState.RESERVED
-    num_pins: int = 0
-    cancelled: bool = False
-
-    @property
-    def is_permanent(self) -> bool:
-        return self.fact is None
+__all__ = ["ChunkDirectory", "Entry", "Forgotten", "Moved", "Place", "Tier", "Transfer"]
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What one `forget` dropped. pending: of `keys`, those whose pages still have a reader."""
+    """What one `forget` dropped. keys: the chunks. num_by_tier: copies in each tier. pending: of
+    `keys`, with the tiers in which somebody still reads or writes their rows."""
 
     keys: tuple[ChunkKey, ...] = ()
     num_dependants: int = 0
     num_tokens: int = 0
-    pending: tuple[ChunkKey, ...] = ()
+    num_by_tier: dict[Tier, int] = field(default_factory=dict)
+    pending: dict[ChunkKey, tuple[Tier, ...]] = field(default_factory=dict)
+
+    def num_pending(self, tier: Tier) -> int:
+        return sum(tier in tiers for tiers in self.pending.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A chunk's fastest copy is in another tier now; None: no copy is left."""
+
+    key: ChunkKey
+    tier: Tier | None
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """A copy on its way from one tier to another. Both places are pinned until it ends."""
+
+    entry: Entry
+    source: Place
+    target: Place
 
 
 @dataclass(slots=True)
 class DirectoryStats:
-    """Counts since the start. hits and misses: spans asked for by requests that were scheduled."""
+    """Counts since the start. hits and misses: spans asked for by requests that were scheduled.
+    evictions: of chunks whose last copy gave way."""
 
     hits: int = 0
     misses: int = 0
@@ -81,39 +80,81 @@ class DirectoryStats:
 class ChunkDirectory:
     """See the module's docstring for the states. Owned by the scheduler thread."""
 
-    def __init__(self, pool: PagePool) -> None:
+    def __init__(
+        self,
+        pool: PagePool,
+        host: PagePool | None = None,
+        disk: Pages | None = None,
+        *,
+        tenant_share: float = 1.0,
+    ) -> None:
+        """pool: the arena's. host and disk: None where there is no such tier."""
         self._pool = pool
+        self._host_pool = host
+        pages: dict[Tier, Pages | None] = {Tier.GPU: pool, Tier.HOST: host, Tier.DISK: disk}
+        self.rooms = {
+            tier: Room(tier, room, self._gave_way, tenant_share)
+            for tier, room in pages.items()
+            if room is not None
+        }
+        self.gpu = self.rooms[Tier.GPU]
         self._entries: dict[ChunkKey, Entry] = {}
-        self._doomed: list[Entry] = []
-        self._lru: OrderedDict[ChunkKey, None] = OrderedDict()
         self._keys_by_scope: dict[UserScope, set[ChunkKey]] = {}
         self._readers: dict[ChunkKey, set[ChunkKey]] = {}
         self._fences: dict[UserScope, int] = {}
-        self._evicted: list[ChunkKey] = []
-        self._next_holder = 0
+        self._moved: list[Moved] = []
         self.generation = 0
-        """Grows whenever a chunk begins or ceases to be resident."""
-        self._page_offsets = np.arange(pool.page_tokens, dtype=np.int64)
+        """Grows whenever a chunk begins or ceases to be found, or to be on the GPU."""
         self.stats = DirectoryStats()
 
-    def get(self, key: ChunkKey) -> Entry | None:
-        """The resident chunk `key`."""
-        entry = self._entries.get(key)
-        return entry if entry is not None and entry.state is ChunkState.RESIDENT else None
+    # Finding.
 
-    def resident_run(self, spans: Sequence[Span]) -> list[Entry]:
-        """The longest leading run of spans that are resident with exactly that many tokens."""
+    def find(self, key: ChunkKey) -> Entry | None:
+        """The chunk `key`, if some tier has a copy of it."""
+        entry = self._entries.get(key)
+        return entry if entry is not None and entry.is_published else None
+
+    def get(self, key: ChunkKey) -> Entry | None:
+        """The chunk `key`, if it is on the GPU."""
+        entry = self.find(key)
+        return entry if entry is not None and entry.is_on_gpu else None
+
+    def known_run(self, spans: Sequence[Span]) -> list[Entry]:
+        """The longest leading run of spans of which some tier has exactly so many tokens."""
         run = []
         for span in spans:
-            entry = self.get(span.key)
-            if entry is None or entry.num_tokens != span.num_tokens:
+            entry = self._entries.get(span.key)
+            if entry is None or not entry.is_published or entry.num_tokens != span.num_tokens:
                 break
             run.append(entry)
         return run
 
+    def resident_run(self, spans: Sequence[Span]) -> list[Entry]:
+        """As `known_run`, of what is on the GPU."""
+        run = self.known_run(spans)
+        return run[: num_on_gpu(run)]
+
+    def holds(self, key: ChunkKey) -> bool:
+        """Whether the key is reserved or published."""
+        return key in self._entries
+
+    def of_scope(self, scope: UserScope) -> list[Entry]:
+        return [self._entries[key] for key in self._keys_by_scope.get(scope, ())]
+
     def is_fenced(self, scope: UserScope, planned_version: int) -> bool:
         """Whether something of the scope was forgotten after this version was planned."""
         return planned_version < self._fences.get(scope, 0)
+
+    def drop_fences(self, scopes: Iterable[UserScope]) -> None:
+        """No capture that was planned before the newest forget of these can come any more."""
+        for scope in scopes:
+            self._fences.pop(scope, None)
+
+    @property
+    def num_fences(self) -> int:
+        return len(self._fences)
+
+    # Writing.
 
     def reserve(
         self,
@@ -124,81 +165,134 @@ class ChunkDirectory:
         fact: FactRef | None,
         prefix_keys: tuple[ChunkKey, ...],
     ) -> Entry | None:
-        """Take pages for a chunk that is about to be written, evicting unpinned ones for room.
+        """Take pages of the arena for a chunk that is about to be written, evicting for room.
 
         Returns None, and evicts nothing, when pinned and reserved chunks leave too little room.
         End every reservation with `publish` or `release`.
         """
-        assert key not in self._entries, "a key is reserved once"
-        if not self._make_room(self._pool.pages_for(num_tokens)):
+        entry = self._entry(key, num_tokens, origin, fact, prefix_keys)
+        if self.gpu.reserve(entry) is None:
             return None
-        self._next_holder += 1
-        pages = self._pool.take(self._next_holder, num_tokens)
-        assert pages is not None, "room was made"
-        slots = self._slots(pages, num_tokens)
-        origins = np.arange(origin, origin + num_tokens, dtype=np.int64)
-        entry = Entry(self._next_holder, key, fact, num_tokens, prefix_keys, slots, origins)
-        self._entries[key] = entry
-        self._keys_by_scope.setdefault(scope_of(key), set()).add(key)
-        for seen in prefix_keys:
-            self._readers.setdefault(seen, set()).add(key)
+        self._link(entry)
         return entry
-
-    def holds(self, key: ChunkKey) -> bool:
-        """Whether the key is reserved or resident."""
-        return key in self._entries
 
     def reserved(self, key: ChunkKey) -> Entry:
         """The entry of a reservation that has not ended."""
         entry = self._entries[key]
-        assert entry.state is ChunkState.RESERVED
+        assert not entry.is_published
         return entry
 
-    def publish(self, key: ChunkKey) -> bool:
+    def publish(self, entry: Entry) -> bool:
         """The chunk is written. False when it was forgotten meanwhile: then its pages are freed."""
-        entry = self._entries[key]
-        assert entry.state is ChunkState.RESERVED
-        if entry.cancelled:
-            self._remove(entry)
+        assert entry.gpu is not None
+        assert not entry.is_published
+        if entry.gpu.is_dropped:
+            self.gpu.unpin(entry.gpu)
             return False
-        entry.state = ChunkState.RESIDENT
+        self.gpu.written(entry.gpu)
+        entry.is_published = True
         self.generation += 1
-        if not entry.is_permanent:
-            self._lru[key] = None
         self.stats.published += 1
         return True
 
-    def release(self, key: ChunkKey) -> None:
+    def release(self, entry: Entry) -> None:
         """Abandon a reservation."""
-        entry = self._entries[key]
-        assert entry.state is ChunkState.RESERVED
-        self._remove(entry)
+        assert entry.gpu is not None
+        assert not entry.is_published
+        if not entry.gpu.is_dropped:
+            self.gpu.drop(entry.gpu)
+            self._unlink(entry)
+        self.gpu.unpin(entry.gpu)
+
+    def adopt(
+        self,
+        key: ChunkKey,
+        num_tokens: int,
+        *,
+        origin: int,
+        fact: FactRef,
+        prefix_keys: tuple[ChunkKey, ...],
+    ) -> Entry | None:
+        """A chunk that was found on disk. None when the disk tier has no room for it."""
+        entry = self._entry(key, num_tokens, origin, fact, prefix_keys)
+        room = self.rooms[Tier.DISK]
+        place = room.reserve(entry)
+        if place is None:
+            return None
+        self._link(entry)
+        room.written(place)
+        entry.is_published = True
+        self.generation += 1
+        return entry
+
+    def found_on_disk(self, entry: Entry) -> None:
+        """The disk has a copy of a known chunk; kept when the disk tier has room for it."""
+        room = self.rooms[Tier.DISK]
+        if entry.disk is None and (place := room.reserve(entry)) is not None:
+            room.written(place)
+
+    # Reading.
 
     def pin(self, entries: Iterable[Entry]) -> None:
-        """The entries, all resident, are read until `unpin`."""
+        """The entries' rows in the arena are kept until `unpin`. All are there, or on the way."""
         for entry in entries:
-            assert entry.state is ChunkState.RESIDENT
-            entry.num_pins += 1
+            assert entry.gpu is not None
+            self.gpu.pin(entry.gpu)
 
-    def unpin(self, entries: Iterable[Entry]) -> list[ChunkKey]:
-        """End one reader of each; returns the doomed ones whose pages are freed by that."""
-        freed = []
+    def use(self, entries: Iterable[Entry]) -> None:
+        """A request reads the entries from the arena: what eviction goes by."""
         for entry in entries:
-            entry.num_pins -= 1
-            assert entry.num_pins >= 0
-            if entry.num_pins == 0:
-                if entry.state is ChunkState.DOOMED:
-                    self._doomed.remove(entry)
-                    self._pool.give_back(entry.holder)
-                    freed.append(entry.key)
-                elif not entry.is_permanent:
-                    self._lru.move_to_end(entry.key)
-        return freed
+            assert entry.gpu is not None
+            self.gpu.use(entry.gpu)
+
+    def unpin(self, entries: Iterable[Entry]) -> None:
+        """End one reader of each. What was forgotten meanwhile is freed by the last."""
+        for entry in entries:
+            assert entry.gpu is not None
+            self.gpu.unpin(entry.gpu)
+
+    # Moving between tiers.
+
+    def begin_transfer(self, entry: Entry, source: Place, to: Tier) -> Transfer | None:
+        """Copy a chunk to another tier, evicting there for room. None when there is none."""
+        assert source.is_written
+        room = self.rooms[to]
+        self.rooms[source.tier].pin(source)
+        target = room.reserve(entry)
+        if target is None:
+            self.rooms[source.tier].unpin(source)
+            return None
+        return Transfer(entry, source, target)
+
+    def end_transfer(self, transfer: Transfer, *, succeeded: bool) -> None:
+        """Every rank has copied, or one could not: then the target is given up, and a source that
+        could not be read into the arena as well."""
+        entry, source, target = transfer.entry, transfer.source, transfer.target
+        self.rooms[source.tier].unpin(source)
+        if succeeded and not target.is_dropped:
+            self._arrived(entry, target)
+            return
+        room = self.rooms[target.tier]
+        if not target.is_dropped:
+            room.drop(target)
+            entry.detach(target)
+        room.unpin(target)
+        if not succeeded and target.tier is Tier.GPU:
+            self.lost(source)
+
+    def lost(self, place: Place) -> None:
+        """A copy turned out not to be there or not to be readable."""
+        if place.is_dropped:
+            return
+        self.rooms[place.tier].drop(place)
+        self._gave_way(place)
+
+    # Forgetting.
 
     def forget(self, scope: UserScope, fact_ids: Iterable[FactId], version: int) -> Forgotten:
         """Drop the chunks of these facts in the scope and all that saw them, through others too.
 
-        Captures planned before `version` are refused from now on.
+        In all tiers. Captures planned before `version` are refused from now on.
         """
         self._fences[scope] = max(version, self._fences.get(scope, 0))
         wanted = set(fact_ids)
@@ -207,127 +301,178 @@ class ChunkDirectory:
             for key in self._keys_by_scope.get(scope, ())
             if (fact := self._entries[key].fact) is not None and fact.fact_id in wanted
         }
-        every = self._with_readers(own)
-        # One being written that was forgotten before is on its way out already.
-        entries = [e for key in sorted(every) if not (e := self._entries[key]).cancelled]
-        pending = tuple(entry.key for entry in entries if self._drop(entry))
+        entries = [self._entries[key] for key in sorted(self._with_readers(own))]
+        num_by_tier = dict.fromkeys(self.rooms, 0)
+        pending = {}
+        for entry in entries:
+            waiting = self._drop(entry, num_by_tier)
+            if waiting:
+                pending[entry.key] = waiting
         self.stats.forgotten += len(entries)
         return Forgotten(
             keys=tuple(entry.key for entry in entries),
             num_dependants=sum(entry.key not in own for entry in entries),
             num_tokens=sum(entry.num_tokens for entry in entries),
+            num_by_tier=num_by_tier,
             pending=pending,
         )
 
+    # What others must do or be told.
+
     def drain_to_zero(self) -> NDArray[np.int64]:
         """Arena rows freed since the last call; to be zeroed before any is written again."""
-        pages = np.asarray(self._pool.drain_to_zero(), dtype=np.int64)
-        return self._rows(pages)
+        return self.gpu.rows_of(tuple(self._pool.drain_to_zero()))
+
+    def drain_host_to_zero(self) -> NDArray[np.int64]:
+        """As `drain_to_zero`, of the host tier."""
+        assert self._host_pool is not None
+        return self.rooms[Tier.HOST].rows_of(tuple(self._host_pool.drain_to_zero()))
 
     @property
     def has_rows_to_zero(self) -> bool:
         return self._pool.has_pages_to_zero
 
-    def drain_evicted(self) -> list[ChunkKey]:
-        keys, self._evicted = self._evicted, []
-        return keys
+    @property
+    def has_host_rows_to_zero(self) -> bool:
+        return self._host_pool is not None and self._host_pool.has_pages_to_zero
+
+    def drain_moved(self) -> list[Moved]:
+        """Chunks whose fastest copy changed since the last call, each change in order."""
+        moved, self._moved = self._moved, []
+        return moved
+
+    @property
+    def num_published(self) -> int:
+        return sum(entry.is_published for entry in self._entries.values())
 
     @property
     def num_resident(self) -> int:
-        return sum(entry.state is ChunkState.RESIDENT for entry in self._entries.values())
+        """Published chunks on the GPU."""
+        return sum(entry.is_published and entry.is_on_gpu for entry in self._entries.values())
 
     @property
     def num_pinned(self) -> int:
-        return sum(entry.num_pins > 0 for entry in (*self._entries.values(), *self._doomed))
+        """Places with a reader or a writer, in all tiers."""
+        return sum(p.num_pins > 0 for room in self.rooms.values() for p in room.places.values())
 
     @property
     def num_reserved(self) -> int:
-        return sum(entry.state is ChunkState.RESERVED for entry in self._entries.values())
+        return sum(not entry.is_published for entry in self._entries.values())
 
     def check_conservation(self) -> None:
         """No page is lost or held twice, and every index agrees with the entries."""
-        self._pool.check_conservation()
-        held = {*self._entries, *(entry.key for entry in self._doomed)}
-        used = sum(
-            self._pool.pages_for(entry.num_tokens)
-            for entry in (*self._entries.values(), *self._doomed)
-        )
-        assert used + self._pool.num_free == self._pool.num_pages, "pages held by no entry"
+        for room in self.rooms.values():
+            room.check_conservation()
+            for place in room.places.values():
+                entry = self._entries.get(place.entry.key)
+                assert place.is_dropped or entry is place.entry, "a place of no entry"
+                assert place.is_dropped or place in place.entry.places, "a place nobody finds"
+        for entry in self._entries.values():
+            for place in entry.places:
+                assert not place.is_dropped, "a dropped place can be found"
+            assert not entry.is_published or entry.fastest, "published, but nowhere to be read"
+            assert entry.num_readers == len(self._readers.get(entry.key, ())), "readers"
         indexed = {key for keys in self._keys_by_scope.values() for key in keys}
         assert indexed == set(self._entries), "the scope index disagrees with the entries"
-        evictable = {
-            entry.key
-            for entry in self._entries.values()
-            if entry.state is ChunkState.RESIDENT and not entry.is_permanent
-        }
-        assert set(self._lru) == evictable, "the eviction order disagrees with the entries"
-        assert held >= set(self._lru)
+
+    def _entry(
+        self,
+        key: ChunkKey,
+        num_tokens: int,
+        origin: int,
+        fact: FactRef | None,
+        prefix_keys: tuple[ChunkKey, ...],
+    ) -> Entry:
+        assert key not in self._entries, "a key is reserved once"
+        return Entry(
+            key=key,
+            tenant=key.partition("/")[0],
+            fact=fact,
+            num_tokens=num_tokens,
+            prefix_keys=prefix_keys,
+            origins=np.arange(origin, origin + num_tokens, dtype=np.int64),
+            num_readers=len(self._readers.get(key, ())),
+            used_at=self.gpu.now,
+        )
+
+    def _arrived(self, entry: Entry, target: Place) -> None:
+        fastest = entry.fastest
+        self.rooms[target.tier].written(target)
+        for place in entry.places:
+            if place is not target:
+                self.rooms[place.tier].queue.cheapened(place)
+        if entry.fastest is not fastest:
+            self._tell(entry)
+
+    def _gave_way(self, place: Place) -> None:
+        """A place was evicted or lost: the chunk lives on in another tier, or is gone."""
+        entry = place.entry
+        entry.detach(place)
+        if entry.fastest is not None:
+            self._tell(entry)
+            return
+        self.stats.evictions += 1
+        self._moved.append(Moved(entry.key, None))
+        for other in entry.places:
+            self.rooms[other.tier].drop(other)
+        self._unlink(entry)
+
+    def _tell(self, entry: Entry) -> None:
+        assert entry.fastest is not None
+        self.generation += 1
+        self._moved.append(Moved(entry.key, entry.fastest.tier))
 
     def _with_readers(self, keys: set[ChunkKey]) -> set[ChunkKey]:
         reached = set(keys)
         frontier = list(keys)
         while frontier:
             for reader in self._readers.get(frontier.pop(), ()):
-                if reader not in reached and reader in self._entries:
+                if reader not in reached:
                     reached.add(reader)
                     frontier.append(reader)
         return reached
 
-    def _drop(self, entry: Entry) -> bool:
-        """Whether the pages must wait: for a reader, or for a write that is in flight."""
-        if entry.state is ChunkState.RESERVED:
-            entry.cancelled = True
-            return True
-        if entry.num_pins == 0:
-            self._remove(entry)
-            return False
+    def _drop(self, entry: Entry, num_by_tier: dict[Tier, int]) -> tuple[Tier, ...]:
+        """The tiers in which the chunk's rows wait for a reader, or for a write in flight."""
+        waiting = []
+        for place in entry.places:
+            num_by_tier[place.tier] += 1
+            if self.rooms[place.tier].drop(place):
+                place.is_reported = True
+                waiting.append(place.tier)
         self._unlink(entry)
-        entry.state = ChunkState.DOOMED
-        self._doomed.append(entry)
-        return True
+        return tuple(waiting)
 
-    def _make_room(self, num_pages: int) -> bool:
-        missing = num_pages - self._pool.num_free
-        if missing <= 0:
-            return True
-        victims: list[Entry] = []
-        for key in self._lru:
-            if missing <= 0:
-                break
-            entry = self._entries[key]
-            if entry.num_pins == 0:
-                victims.append(entry)
-                missing -= self._pool.pages_for(entry.num_tokens)
-        if missing > 0:
-            return False
-        for entry in victims:
-            self._remove(entry)
-            self._evicted.append(entry.key)
-        self.stats.evictions += len(victims)
-        return True
-
-    def _remove(self, entry: Entry) -> None:
-        self._unlink(entry)
-        self._pool.give_back(entry.holder)
+    def _link(self, entry: Entry) -> None:
+        self._entries[entry.key] = entry
+        self._keys_by_scope.setdefault(scope_of(entry.key), set()).add(entry.key)
+        for seen in entry.prefix_keys:
+            self._readers.setdefault(seen, set()).add(entry.key)
+            self._count_readers(seen)
 
     def _unlink(self, entry: Entry) -> None:
         del self._entries[entry.key]
         self.generation += 1
-        self._lru.pop(entry.key, None)
         scope = scope_of(entry.key)
         self._keys_by_scope[scope].discard(entry.key)
         if not self._keys_by_scope[scope]:
             del self._keys_by_scope[scope]
         for seen in entry.prefix_keys:
-            readers = self._readers.get(seen)
-            if readers is not None:
-                readers.discard(entry.key)
-                if not readers:
-                    del self._readers[seen]
+            readers = self._readers[seen]
+            readers.discard(entry.key)
+            if not readers:
+                del self._readers[seen]
+            self._count_readers(seen)
 
-    def _slots(self, pages: tuple[int, ...], num_tokens: int) -> NDArray[np.int64]:
-        return self._rows(np.asarray(pages, dtype=np.int64))[:num_tokens]
+    def _count_readers(self, key: ChunkKey) -> None:
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.num_readers = len(self._readers.get(key, ()))
 
-    def _rows(self, pages: NDArray[np.int64]) -> NDArray[np.int64]:
-        rows = pages[:, None] * self._pool.page_tokens + self._page_offsets
-        return rows.reshape(-1)
+
+def num_on_gpu(run: Sequence[Entry]) -> int:
+    """How many leading entries are in the arena."""
+    for index, entry in enumerate(run):
+        if entry.gpu is None or not entry.gpu.is_written:
+            return index
+    return len(run)

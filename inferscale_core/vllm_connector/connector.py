@@ -4,7 +4,8 @@
         kv_connector="InferScaleConnector",
         kv_connector_module_path="inferscale_core.vllm_connector.connector",
         kv_role="kv_both",
-        kv_connector_extra_config={"event_endpoint": …, "arena_bytes": …, "page_tokens": …},
+        kv_connector_extra_config={"event_endpoint": …, "arena_bytes": …, "page_tokens": …,
+            "host_bytes": …, "disk_dir": …, "disk_bytes": …, "tenant_share": …},
     )
 
 and `worker_extension_cls="inferscale_core.vllm_connector.extension.WorkerExtension"`, whose
@@ -27,6 +28,7 @@ from inferscale_core.vllm_connector.config import read_config
 from inferscale_core.vllm_connector.metadata import StepDone, StepMetadata
 from inferscale_core.vllm_connector.scheduler_side import SchedulerSide
 from inferscale_core.vllm_connector.sinks import open_sink
+from inferscale_core.vllm_connector.tier_config import read_tiers
 from inferscale_core.vllm_connector.worker_side import WorkerSide
 
 if TYPE_CHECKING:
@@ -47,12 +49,13 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         config = read_config(vllm_config, kv_cache_config)
+        tiers = read_tiers(vllm_config, config)
         self.scheduler_side: SchedulerSide | None = None
         self.worker_side: WorkerSide | None = None
         if role == KVConnectorRole.SCHEDULER:
-            self.scheduler_side = SchedulerSide(config, open_sink(config.event_endpoint))
+            self.scheduler_side = SchedulerSide(config, open_sink(config.event_endpoint), tiers)
         else:
-            self.worker_side = WorkerSide(config)
+            self.worker_side = WorkerSide(config, tiers)
 
     # Scheduler side.
 
@@ -61,7 +64,8 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int
-    ) -> tuple[int, bool]:
+    ) -> tuple[int | None, bool]:
+        """None: chunks are on their way into the arena, ask again in the next step."""
         return self._scheduler.matched_tokens(request, num_computed_tokens), False
 
     def update_state_after_alloc(
@@ -88,8 +92,8 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
         return False, None
 
     def has_pending_push_work(self) -> bool:
-        """Keep an idle engine stepping until freed rows are zeroed."""
-        return self._scheduler.has_rows_to_zero
+        """Keep an idle engine stepping until freed rows are zeroed and tiers are at rest."""
+        return self._scheduler.has_work
 
     # Worker side.
 
@@ -116,6 +120,10 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
 
     def build_connector_worker_meta(self) -> StepDone | None:
         return self._worker.acknowledge(self._step)
+
+    def shutdown(self) -> None:
+        if self.worker_side is not None:
+            self.worker_side.close()
 
     @property
     def _scheduler(self) -> SchedulerSide:

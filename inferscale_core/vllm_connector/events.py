@@ -3,16 +3,20 @@
 One message is one JSON object with `seq` (from 1, without gaps) and `kind`:
 
     published        key, num_tokens, fact, revision, tier   a chunk can be injected from now on
-    dropped          key, reason (evicted | forgotten),      it cannot any more; pending: its rows
-                     pending                                 wait for a reader, `zeroed` follows
+    moved            key, tier                               where its fastest copy is now
+    dropped          key, reason (evicted | forgotten),      it cannot any more; pending: the tiers
+                     pending                                 where its rows wait for a reader or
+                                                             writer, a `zeroed` of each follows
+    usage            num_pages, num_pinned: by tier          held; of these being read or written
     served           handle, native_tokens, injected_tokens  decided when it was scheduled
     composed         handle, inject_ms                       the injection of a request ran
     captured         handle, key                             follows its `published`
     capture_refused  handle, key, reason                     missing_prefix | fenced | duplicate |
                                                              outside_window | arena_full | aborted
-    forgotten        handle, num_chunks, num_dependants, num_pending, num_tokens
-    zeroed           key                                     a dropped chunk had a reader; its rows
-                                                             are zeros now
+    forgotten        handle, num_chunks, num_dependants,     all is zeroed and removed but for what
+                     num_tokens, num_by_tier (copies),       is pending
+                     num_pending (copies)
+    zeroed           key, tier                               a pending copy: zeros, or removed, now
     adopted          handle, num_chunks                      a user's disk records were compared;
                                                              follows their `published`
     rejected         handle, reason                          malformed; prefilled as text
@@ -30,7 +34,9 @@ from typing import Any
 
 class EventKind(StrEnum):
     PUBLISHED = "published"
+    MOVED = "moved"
     DROPPED = "dropped"
+    USAGE = "usage"
     SERVED = "served"
     COMPOSED = "composed"
     CAPTURED = "captured"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 
+from inferscale_core.ids import ModelRevision, RecipeHash
+from inferscale_core.kv.disk_secret import StoreSecret
 from inferscale_core.vllm_connector.connector import InferScaleConnector
+from inferscale_core.vllm_connector.disk_tier import open_disk_tier
 from inferscale_core.vllm_connector.worker_side import WorkerSide
 
 
@@ -27,18 +31,37 @@ class WorkerExtension:
             self.vllm_config.model_config.max_model_len,
         )
 
+    def inferscale_open_disk(self, secret: str, model_revision: str, recipe_hash: str) -> int:
+        """Take the rank's disk tier into use; returns the records found, none of them admitted.
+
+        Once, after `inferscale_start`. secret: `StoreSecret.root` as hex digits. Raises Unavailable
+        when another process has the folder.
+        """
+        return open_disk_tier(
+            _worker_side(),
+            get_tensor_model_parallel_rank(),
+            StoreSecret(bytes.fromhex(secret)),
+            ModelRevision(model_revision),
+            RecipeHash(recipe_hash),
+        )
+
     def inferscale_arena(self) -> dict[str, int]:
-        """The pool of this rank: `num_pages`, `page_tokens`, `bytes_per_token`."""
-        config = _worker_side().config
+        """The pools of this rank: `num_pages`, `page_tokens`, `bytes_per_token`, and of the lower
+        tiers `num_host_pages`, `num_disk_pages`."""
+        side = _worker_side()
         return {
-            "num_pages": config.num_pages,
-            "page_tokens": config.page_tokens,
-            "bytes_per_token": config.bytes_per_token,
+            "num_pages": side.config.num_pages,
+            "page_tokens": side.config.page_tokens,
+            "bytes_per_token": side.config.bytes_per_token,
+            "num_host_pages": side.tiers.num_host_pages,
+            "num_disk_pages": side.tiers.num_disk_pages,
         }
 
     def inferscale_arena_is_zero(self) -> bool:
-        """Whether no row of the arena holds anything: what deletes are tested by."""
-        return not bool(_worker_side().arena.rows.any())
+        """Whether no row of arena and host tier holds anything: what deletes are tested by."""
+        side = _worker_side()
+        hosts = [side.host.rows] if side.tiers.num_host_pages else []
+        return not any(bool(rows.any()) for rows in (side.arena.rows, *hosts))
 
 
 def _worker_side() -> WorkerSide:

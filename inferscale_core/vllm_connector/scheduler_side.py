@@ -6,9 +6,10 @@ parameters turn into plain prefill and a `rejected` event.
 One step:
 
     on_new_request        parse; carry out `forget`
-    get_num_new_matched…  count the leading run of resident spans        (no side effects)
+    get_num_new_matched…  count the leading run of known spans; None when some are not in the
+                          arena: the request waits, others are served    (no side effects)
     update_state_after…   pin that run, note what is to be copied
-    build_connector_meta  zero + inject + capture of this step
+    build_connector_meta  zero + inject + capture of this step, and what moves between tiers
     update_connector_out… unpin, publish, acknowledge                    (the ranks are done)
     request_finished      forget the request
 
@@ -17,12 +18,13 @@ Source: vLLM 0.26 and 0.32, v1/core/sched/scheduler.py and distributed/kv_transf
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from inferscale_core.ids import ChunkKey
-from inferscale_core.kv.directory import ChunkDirectory, Entry, Forgotten
-from inferscale_core.kv.pages import PagePool
+from inferscale_core.kv.directory import ChunkDirectory, Forgotten
+from inferscale_core.kv.pages import PageBudget, PagePool
+from inferscale_core.kv.tiers import Entry, Place, Tier
 from inferscale_core.memory.canonical import scope_of
 from inferscale_core.vllm_connector.blocks import BlockTables, token_copy
 from inferscale_core.vllm_connector.config import ConnectorConfig
@@ -30,11 +32,16 @@ from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.metadata import Copy, StepDone, StepMetadata
 from inferscale_core.vllm_connector.params import (
     Capture,
+    Forget,
     MalformedParams,
     RequestParams,
     params_from_wire,
 )
+from inferscale_core.vllm_connector.requests import RequestState, in_arena
 from inferscale_core.vllm_connector.sinks import EventLog, EventSink
+from inferscale_core.vllm_connector.tier_config import TierConfig
+from inferscale_core.vllm_connector.tiering import Adopted, Tiering
+from inferscale_core.vllm_connector.usage import UsageReport
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -44,18 +51,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class RequestState:
-    """covered: prompt tokens that were native hits or injected when it was last scheduled. run: the
-    leading resident spans, as of the directory's `run_generation`, holding `run_tokens` tokens."""
+class ForgetReport:
+    """A forget that is confirmed when its step and these operations are done."""
 
-    params: RequestParams
-    covered: int = 0
-    num_injected: int = 0
-    num_span_tokens: int = 0
-    capture_sent: bool = False
-    run: list[Entry] = field(default_factory=list)
-    run_tokens: int = 0
-    run_generation: int = -1
+    handle: str
+    forgotten: Forgotten
+    open_ops: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -63,23 +64,30 @@ class StepRecord:
     """What an executed step gives back: readers, written chunks, injections, forgets to confirm."""
 
     pinned: list[Entry] = field(default_factory=list)
-    captured: list[tuple[str, ChunkKey]] = field(default_factory=list)
+    captured: list[tuple[str, Entry]] = field(default_factory=list)
     injected: list[str] = field(default_factory=list)
-    forgotten: list[tuple[str, Forgotten]] = field(default_factory=list)
-    zeroed: list[ChunkKey] = field(default_factory=list)
+    forgets: list[ForgetReport] = field(default_factory=list)
+    zeroed: list[Place] = field(default_factory=list)
 
 
 class SchedulerSide:
     """Owns the engine's chunk directory. Called by the scheduler's thread only."""
 
-    def __init__(self, config: ConnectorConfig, sink: EventSink) -> None:
+    def __init__(
+        self, config: ConnectorConfig, sink: EventSink, tiers: TierConfig | None = None
+    ) -> None:
+        """tiers: None when there is only the arena."""
+        tiers = tiers or TierConfig()
         self._config = config
         self.sink = sink
         self._events = EventLog(sink)
-        self.directory = ChunkDirectory(PagePool(config.num_pages, config.page_tokens))
+        self.directory = open_directory(config, tiers)
+        self.tiering = Tiering(self.directory, tiers.num_ranks)
+        self._usage = UsageReport(self.directory, self._events)
         self._requests: dict[str, RequestState] = {}
         self._blocks = BlockTables()
         self._pending = StepRecord()
+        self._unconfirmed: list[ForgetReport] = []
         self._copies: list[Copy] = []
         self._in_flight: dict[int, StepRecord] = {}
         self._next_step = 0
@@ -89,27 +97,35 @@ class SchedulerSide:
         params = self._parse(request)
         if params is None:
             return
-        state = RequestState(params, num_span_tokens=sum(s.num_tokens for s in params.spans))
+        num_span_tokens = sum(span.num_tokens for span in params.spans)
+        state = RequestState(request.request_id, params, num_span_tokens)
         self._requests[request.request_id] = state
         if params.forget is not None:
-            command = params.forget
-            forgotten = self.directory.forget(command.scope, command.fact_ids, command.version)
-            for key in forgotten.keys:
-                is_pending = key in forgotten.pending
-                self._events.emit(
-                    EventKind.DROPPED, key=key, reason="forgotten", pending=is_pending
-                )
-            self._pending.forgotten.append((params.handle, forgotten))
+            self._forget(params.handle, params.forget)
+        if params.adopt is not None:
+            refused = self.tiering.adopt(params.handle, params.adopt)
+            if refused is not None:
+                self._report_adopted(refused)
         if params.capture is not None:
             self._blocks.follow(request.request_id)
 
-    def matched_tokens(self, request: Request, num_computed_tokens: int) -> int:
-        """Tokens beyond `num_computed_tokens` that chunks can supply. No side effects."""
+    def matched_tokens(self, request: Request, num_computed_tokens: int) -> int | None:
+        """Tokens beyond `num_computed_tokens` that chunks can supply. None: some are on their way,
+        ask again. No side effects but that the tiers know of the request."""
         state = self._requests.get(request.request_id)
         if state is None:
             return 0
-        self._find_run(state)
-        return max(0, state.run_tokens - num_computed_tokens)
+        state.find_run(self.directory)
+        if state.is_on_gpu:
+            state.offered = state.whole_run()
+            return max(0, state.run_tokens - num_computed_tokens)
+        wanted = state.beyond(num_computed_tokens)
+        supply = in_arena(wanted)
+        if supply.end < wanted.end and not self.tiering.has_given_up(state.request_id):
+            self.tiering.want(state.request_id, wanted.entries)
+            return None
+        state.offered = supply
+        return max(0, supply.end - num_computed_tokens)
 
     def allocated(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         """Blocks exist now: pin the chunks and note the copy."""
@@ -119,22 +135,27 @@ class SchedulerSide:
         state.num_injected = num_external_tokens
         if num_external_tokens > 0:
             self._inject(state, blocks, num_external_tokens)
+        self.tiering.release(state.request_id)
 
     def build_step(self, output: SchedulerOutput) -> StepMetadata:
         """Everything the ranks do in this step; remembers what to give back when it is done."""
         self._blocks.advance(output)
         self._report_admitted()
         captures = self._captures(output)
+        tier_ops = self.tiering.start()
         zero = self.directory.drain_to_zero()
-        for key in self.directory.drain_evicted():
-            self._events.emit(EventKind.DROPPED, key=key, reason="evicted", pending=False)
+        self._report_moves()
         record, self._pending = self._pending, StepRecord()
+        record.zeroed = [place for place in self.directory.gpu.drain_freed() if place.is_reported]
+        for report in record.forgets:
+            report.open_ops = self.tiering.open_cleanups
         copies, self._copies = self._copies, []
-        if not (len(zero) or copies or captures or record.forgotten):
-            return StepMetadata()
+        self._usage.changed(is_idle=not self._requests)
+        if not (len(zero) or copies or captures or record.forgets):
+            return StepMetadata(tier_ops=tier_ops)
         self._next_step += 1
         self._in_flight[self._next_step] = record
-        return StepMetadata(self._next_step, zero, copies, captures)
+        return StepMetadata(self._next_step, zero, copies, captures, tier_ops)
 
     def step_done(self, output: KVConnectorOutput) -> None:
         """Steps were executed by every rank: end readers, publish, acknowledge."""
@@ -145,6 +166,14 @@ class SchedulerSide:
             record = self._in_flight.pop(step_id, None)
             if record is not None:
                 self._finish_step(record, done.inject_ms.get(step_id, 0.0))
+        if done.tier_results:
+            ended = self.tiering.done(done.tier_results)
+            self._report_moves()
+            self._report_ended(ended.places)
+            for adopted in ended.adopted:
+                self._report_adopted(adopted)
+        self._confirm_forgets()
+        self._usage.changed(is_idle=not self._requests)
 
     def finished(self, request: Request) -> dict[str, Any] | None:
         """The request ended or was aborted. Work already sent to the ranks goes on."""
@@ -152,15 +181,16 @@ class SchedulerSide:
         self._blocks.drop(request.request_id)
         if state is None:
             return None
+        self.tiering.release(request.request_id)
         capture = state.params.capture
         if capture is not None and not state.capture_sent:
             self._refuse(state.params, capture, "aborted")
         return None
 
     @property
-    def has_rows_to_zero(self) -> bool:
+    def has_work(self) -> bool:
         """Whether a step is needed even if no request asks for one."""
-        return self.directory.has_rows_to_zero
+        return self.directory.has_rows_to_zero or self.tiering.has_work
 
     @property
     def num_requests(self) -> int:
@@ -208,33 +238,50 @@ class SchedulerSide:
             reason=reason,
         )
 
+    def _forget(self, handle: str, command: Forget) -> None:
+        forgotten = self.directory.forget(command.scope, command.fact_ids, command.version)
+        for key in forgotten.keys:
+            waiting = forgotten.pending.get(key, ())
+            self._events.emit(EventKind.DROPPED, key=key, reason="forgotten", pending=list(waiting))
+        self._pending.forgets.append(ForgetReport(handle, forgotten))
+
     def _inject(self, state: RequestState, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
-        """The injection covers the end of the resident run; the engine's own hit what is before."""
-        self._find_run(state)
-        run, end = state.run, state.run_tokens
-        start = end - num_external_tokens
-        assert start >= 0, "nothing can be dropped between match and allocation"
+        """The injection covers the end of what was offered; the engine's own hit what is before."""
+        supply = state.offered
+        start = supply.end - num_external_tokens
+        assert start >= supply.start, "nothing can be dropped between match and allocation"
         self._copies.append(
             token_copy(
                 state.params.handle,
-                run,
+                supply.entries,
                 blocks.get_block_ids(),
                 self._config.block_size,
-                range(start, end),
+                range(start, supply.end),
+                first=supply.start,
             )
         )
-        self.directory.pin(run)
-        self.directory.stats.hits += len(run)
-        self.directory.stats.misses += len(state.params.spans) - len(run)
-        self._pending.pinned.extend(run)
+        self.directory.pin(supply.entries)
+        self.directory.use(supply.entries)
+        self.directory.stats.hits += len(supply.entries)
+        self.directory.stats.misses += len(state.params.spans) - len(supply.entries)
+        self._pending.pinned.extend(supply.entries)
         self._pending.injected.append(state.params.handle)
 
-    def _find_run(self, state: RequestState) -> None:
-        """Bring the request's run up to date; a waiting request is asked in every step."""
-        if state.run_generation != self.directory.generation:
-            state.run = self.directory.resident_run(state.params.spans)
-            state.run_tokens = sum(entry.num_tokens for entry in state.run)
-            state.run_generation = self.directory.generation
+    def _report_moves(self) -> None:
+        for moved in self.directory.drain_moved():
+            if moved.tier is None:
+                self._events.emit(EventKind.DROPPED, key=moved.key, reason="evicted", pending=[])
+            else:
+                self._events.emit(EventKind.MOVED, key=moved.key, tier=moved.tier)
+
+    def _report_adopted(self, adopted: Adopted) -> None:
+        for entry in adopted.entries:
+            self._events.emit(EventKind.PUBLISHED, **published_fields(entry, Tier.DISK))
+        self._events.emit(EventKind.ADOPTED, handle=adopted.handle, num_chunks=adopted.num_chunks)
+
+    def _report_ended(self, places: Iterable[Place]) -> None:
+        for place in places:
+            self._events.emit(EventKind.ZEROED, key=place.entry.key, tier=place.tier)
 
     def _report_admitted(self) -> None:
         for request_id, num_covered in self._blocks.admitted.items():
@@ -271,7 +318,7 @@ class SchedulerSide:
                     first=capture.start,
                 )
             )
-            self._pending.captured.append((state.params.handle, capture.key))
+            self._pending.captured.append((state.params.handle, entry))
         return copies
 
     def _capture_ends(self) -> dict[str, int]:
@@ -302,7 +349,7 @@ class SchedulerSide:
             return "fenced"
         if state.covered < state.num_span_tokens:
             return "missing_prefix"
-        if not all(self.directory.get(key) for key in capture.prefix_keys):
+        if not all(self.directory.find(key) for key in capture.prefix_keys):
             return "missing_prefix"
         if self._has_left_a_window(request_id, capture):
             return "outside_window"
@@ -325,33 +372,55 @@ class SchedulerSide:
     def _finish_step(self, record: StepRecord, inject_ms: float) -> None:
         for handle in record.injected:
             self._events.emit(EventKind.COMPOSED, handle=handle, inject_ms=inject_ms)
-        for handle, key in record.captured:
-            self._publish(handle, key)
-        for handle, forgotten in record.forgotten:
+        for handle, entry in record.captured:
+            self._publish(handle, entry)
+        self._report_ended(record.zeroed)
+        self._unconfirmed.extend(record.forgets)
+        self.directory.unpin(record.pinned)
+
+    def _confirm_forgets(self) -> None:
+        """Those whose rows are zeroed and records removed; readers may still hold some up."""
+        waiting = []
+        for report in self._unconfirmed:
+            report.open_ops &= self.tiering.open_cleanups
+            if report.open_ops:
+                waiting.append(report)
+                continue
+            forgotten = report.forgotten
             self._events.emit(
                 EventKind.FORGOTTEN,
-                handle=handle,
+                handle=report.handle,
                 num_chunks=len(forgotten.keys),
                 num_dependants=forgotten.num_dependants,
-                num_pending=len(forgotten.pending),
                 num_tokens=forgotten.num_tokens,
+                num_by_tier={tier: forgotten.num_by_tier.get(tier, 0) for tier in Tier},
+                num_pending=sum(map(len, forgotten.pending.values())),
             )
-        for key in record.zeroed:
-            self._events.emit(EventKind.ZEROED, key=key)
-        self._pending.zeroed.extend(self.directory.unpin(record.pinned))
+        self._unconfirmed = waiting
 
-    def _publish(self, handle: str, key: ChunkKey) -> None:
-        entry = self.directory.reserved(key)
-        if not self.directory.publish(key):
-            self._events.emit(EventKind.CAPTURE_REFUSED, handle=handle, key=key, reason="fenced")
-            self._pending.zeroed.append(key)
+    def _publish(self, handle: str, entry: Entry) -> None:
+        if not self.directory.publish(entry):
+            self._events.emit(
+                EventKind.CAPTURE_REFUSED, handle=handle, key=entry.key, reason="fenced"
+            )
             return
-        self._events.emit(
-            EventKind.PUBLISHED,
-            key=key,
-            num_tokens=entry.num_tokens,
-            fact=entry.fact.fact_id if entry.fact else None,
-            revision=entry.fact.revision if entry.fact else 0,
-            tier="gpu",
-        )
-        self._events.emit(EventKind.CAPTURED, handle=handle, key=key)
+        self.tiering.published(entry)
+        self._events.emit(EventKind.PUBLISHED, **published_fields(entry, Tier.GPU))
+        self._events.emit(EventKind.CAPTURED, handle=handle, key=entry.key)
+
+
+def open_directory(config: ConnectorConfig, tiers: TierConfig) -> ChunkDirectory:
+    host = PagePool(tiers.num_host_pages, config.page_tokens) if tiers.num_host_pages else None
+    disk = PageBudget(tiers.num_disk_pages, config.page_tokens) if tiers.num_disk_pages else None
+    arena = PagePool(config.num_pages, config.page_tokens)
+    return ChunkDirectory(arena, host, disk, tenant_share=tiers.tenant_share)
+
+
+def published_fields(entry: Entry, tier: Tier) -> dict[str, Any]:
+    return {
+        "key": entry.key,
+        "num_tokens": entry.num_tokens,
+        "fact": entry.fact.fact_id if entry.fact else None,
+        "revision": entry.fact.revision if entry.fact else 0,
+        "tier": tier,
+    }

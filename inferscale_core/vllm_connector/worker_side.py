@@ -1,6 +1,7 @@
 """The half of the connector that runs in every rank: copies what the step's metadata names.
 
 It decides nothing. Before the forward pass it zeroes freed rows and injects; after it, it captures.
+What moves between tiers is begun with a step and goes on beside it (`mover`).
 Per-layer hooks are not used: the engine skips them when it replays a full CUDA graph.
 """
 
@@ -14,13 +15,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from inferscale_core.errors import Unsupported
+from inferscale_core.kv.disk import ChunkStore
 from inferscale_core.kv.rope import RotaryTable
 from inferscale_core.kv.storage import Arena
 from inferscale_core.vllm_connector.config import ConnectorConfig
 from inferscale_core.vllm_connector.copiers import Copier, open_copier
+from inferscale_core.vllm_connector.key_bias import find_key_biases
 from inferscale_core.vllm_connector.layout import open_layer
 from inferscale_core.vllm_connector.metadata import StepDone, StepMetadata
+from inferscale_core.vllm_connector.mover import HostRows, Mover, Unseal
 from inferscale_core.vllm_connector.rotary import find_tables
+from inferscale_core.vllm_connector.tier_config import TierConfig
 
 
 class WorkerSide:
@@ -29,12 +34,15 @@ class WorkerSide:
     Only a started one may copy. Called by the rank's own thread.
     """
 
-    def __init__(self, config: ConnectorConfig) -> None:
+    def __init__(self, config: ConnectorConfig, tiers: TierConfig) -> None:
         self._config = config
+        self.tiers = tiers
         self._caches: dict[str, Tensor] = {}
         self.tables: list[RotaryTable] = []
         self._arena: Arena | None = None
         self._copier: Copier | None = None
+        self._host: HostRows | None = None
+        self._mover: Mover | None = None
         self._inject_ms: dict[int, float] = {}
 
     def register(self, caches: dict[str, Tensor]) -> None:
@@ -61,14 +69,29 @@ class WorkerSide:
         ]
         self.tables = [tables[name] for name in config.layer_names]
         self._arena = Arena(config.num_rows, config.row_layout, first.device)
-        self._copier = open_copier(self._arena, layers, self.tables)
+        biases = self._key_biases(model)
+        self._copier = open_copier(self._arena, layers, self.tables, biases)
+        host_bytes = self._start_tiers()
         readers = sorted({layer.reader for layer in layers})
         return (
             f"{len(layers)} layers in {len(config.windows)} cache groups, "
             f"layout {'/'.join(readers)}, "
             f"{len({id(table) for table in self.tables})} rotary tables, "
-            f"arena {self._arena.num_bytes} bytes, {type(self._copier).__name__}"
+            f"arena {self._arena.num_bytes} bytes of {config.storage} storage, "
+            f"{sum(bias is not None for bias in biases)} key biases, host tier {host_bytes} bytes, "
+            f"{type(self._copier).__name__}"
         )
+
+    def use_disk(self, store: ChunkStore, unseal: Unseal) -> None:
+        """The rank's disk tier from now on. Call once, after `start`, when there is to be one."""
+        assert self._mover is not None, "a disk tier was configured, and inferscale_start called"
+        self._mover.use_disk(store, unseal)
+
+    def close(self) -> None:
+        """The last call: ends what goes on beside the steps."""
+        if self._mover is not None:
+            self._mover.close()
+            self._mover = None
 
     @property
     def config(self) -> ConnectorConfig:
@@ -80,19 +103,25 @@ class WorkerSide:
         return self._arena
 
     @property
+    def host(self) -> HostRows:
+        assert self._host is not None, "there is no host tier"
+        return self._host
+
+    @property
     def _started_copier(self) -> Copier:
         assert self._copier is not None, "inferscale_start was not called"
         return self._copier
 
     def before_forward(self, step: StepMetadata) -> None:
-        if step.step_id == 0:
-            return
         if len(step.zero):
             self.arena.zero(self._on_device(step.zero))
         if step.inject:
             started = time.perf_counter()
             self._started_copier.inject(step.inject)
             self._inject_ms[step.step_id] = (time.perf_counter() - started) * 1e3
+        if step.tier_ops:
+            assert self._mover is not None, "the scheduler side has tiers that this rank lacks"
+            self._mover.submit(step.tier_ops)
 
     def after_forward(self, step: StepMetadata) -> None:
         if step.step_id == 0:
@@ -101,11 +130,32 @@ class WorkerSide:
             self._started_copier.capture(step.capture)
 
     def acknowledge(self, step: StepMetadata | None) -> StepDone | None:
-        """What this rank has done, for the scheduler side. None when the step had no work."""
-        if step is None or step.step_id == 0:
+        """What this rank has done, for the scheduler side. None when there is nothing to say."""
+        results = self._mover.poll() if self._mover is not None else {}
+        step_ids = [step.step_id] if step is not None and step.step_id else []
+        if not step_ids and not results:
             return None
         inject_ms, self._inject_ms = self._inject_ms, {}
-        return StepDone([step.step_id], inject_ms)
+        return StepDone(step_ids, inject_ms, {op_id: [one] for op_id, one in results.items()})
+
+    def _key_biases(self, model: nn.Module) -> list[Tensor | None]:
+        """Of each layer; none are looked for where keys are stored as they are."""
+        config = self._config
+        if not config.row_layout.is_quantised:
+            return [None] * len(config.layer_names)
+        shapes = dict(zip(config.layer_names, config.layers, strict=True))
+        found = find_key_biases(model, shapes)
+        return [found[name] for name in config.layer_names]
+
+    def _start_tiers(self) -> int:
+        """Bytes of the host tier."""
+        tiers = self.tiers
+        if tiers.num_host_pages:
+            num_rows = tiers.num_host_pages * self._config.page_tokens
+            self._host = HostRows(num_rows, self.arena)
+        if tiers.num_host_pages or tiers.num_disk_pages:
+            self._mover = Mover(self.arena, self._host)
+        return self._host.num_bytes if self._host is not None else 0
 
     def _on_device(self, values: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(values).to(self.arena.rows.device)

@@ -95,9 +95,12 @@ def purge_from_proto(response: worker_pb2.ForgetResponse) -> Purge:
         response.disk_chunks,
     )
     counted = dict(zip(WORKER_HOLDERS, counts, strict=True))
-    # Pages wait for their last reader, and only the arena's are read by requests.
-    pending = {Holder.ARENA} if response.pending_chunks else set()
-    return Purge(counted, frozenset(pending))
+    waiting = {
+        Holder.ARENA: response.pending_chunks,
+        Holder.HOST: response.pending_host_chunks,
+        Holder.DISK: response.pending_disk_chunks,
+    }
+    return Purge(counted, frozenset(holder for holder, count in waiting.items() if count))
 
 
 def held_chunk_from_proto(chunk: worker_pb2.ChunkStatus) -> HeldChunk:

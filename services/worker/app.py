@@ -142,7 +142,9 @@ def build_parts(
     planner = Planner(embedder, prompt_format, rules, mirror)
     salts = CacheSalts(model.revision, recipe.hash)
     cache = CacheReport(mirror, users, engine.arena, break_even)
-    chunk_metrics = CacheMetrics("chunks", resident_bytes=cache.resident_bytes)
+    chunk_metrics = CacheMetrics(
+        "chunks", resident_bytes=cache.resident_bytes, pinned_bytes=cache.pinned_bytes
+    )
     QueueMetrics("encode", depth=encoder.num_waiting, oldest_age_s=encoder.oldest_wait_s)
     return WorkerParts(
         header=header,

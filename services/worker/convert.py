@@ -7,6 +7,7 @@ from functools import singledispatch
 
 from inferscale_core.errors import InvalidInput
 from inferscale_core.ids import TenantId, UserId
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.recipes import Recipe
 from inferscale_core.prompt import ChatMessage
@@ -37,9 +38,9 @@ _SERVING = {
     Serving.PREFILLED: common_pb2.SERVING_PREFILLED,
 }
 _TIER = {
-    "gpu": common_pb2.TIER_GPU,
-    "host": common_pb2.TIER_HOST,
-    "disk": common_pb2.TIER_DISK,
+    Tier.GPU: common_pb2.TIER_GPU,
+    Tier.HOST: common_pb2.TIER_HOST,
+    Tier.DISK: common_pb2.TIER_DISK,
 }
 
 
@@ -157,9 +158,13 @@ def encode_result_to_proto(
 def purged_to_proto(purged: Purged) -> worker_pb2.ForgetResponse:
     return worker_pb2.ForgetResponse(
         user_cache=purged.user_cache,
-        arena_chunks=purged.chunks,
+        arena_chunks=purged.copies.get(Tier.GPU, 0),
+        host_chunks=purged.copies.get(Tier.HOST, 0),
+        disk_chunks=purged.copies.get(Tier.DISK, 0),
         dependants=purged.dependants,
-        pending_chunks=purged.pending,
+        pending_chunks=purged.pending.get(Tier.GPU, 0),
+        pending_host_chunks=purged.pending.get(Tier.HOST, 0),
+        pending_disk_chunks=purged.pending.get(Tier.DISK, 0),
     )
 
 
@@ -167,18 +172,28 @@ def status_to_proto(status: CacheStatus) -> worker_pb2.CacheStatusResponse:
     return worker_pb2.CacheStatusResponse(
         chunks=[_chunk_to_proto(c, c.fact) for c in status.chunks if c.fact is not None],
         resident_chunks=status.resident_chunks,
-        resident_bytes=status.resident_bytes,
-        capacity_bytes=status.capacity_bytes,
+        resident_bytes=status.tiers[0].resident_bytes,
+        capacity_bytes=status.tiers[0].capacity_bytes,
+        pinned_bytes=status.tiers[0].pinned_bytes,
         evictions=status.evictions,
         memory_version=status.memory_version,
         min_injected_tokens=status.min_injected_tokens,
+        tiers=[
+            worker_pb2.TierUsage(
+                tier=_TIER[tier.tier],
+                resident_bytes=tier.resident_bytes,
+                capacity_bytes=tier.capacity_bytes,
+                pinned_bytes=tier.pinned_bytes,
+            )
+            for tier in status.tiers
+        ],
     )
 
 
 def _chunk_to_proto(chunk: MirroredChunk, fact: FactRef) -> worker_pb2.ChunkStatus:
     return worker_pb2.ChunkStatus(
         fact=_ref_to_proto(fact),
-        tier=_TIER.get(chunk.tier, common_pb2.TIER_UNSPECIFIED),
+        tier=_TIER[chunk.tier],
         num_tokens=chunk.num_tokens,
         chunk_digest=chunk.key.rpartition("/")[2],
     )

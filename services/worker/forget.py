@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from inferscale_core.errors import InferScaleError, Unavailable
 from inferscale_core.ids import FactId, TurnId, UserScope
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.canonical import dependants
 from inferscale_core.retrieval import UserSnapshot
 from inferscale_core.telemetry import names
@@ -31,12 +32,14 @@ ACKNOWLEDGE_WAIT_S = 30.0
 @dataclass(frozen=True, slots=True)
 class Purged:
     """user_cache: facts removed from it. chunks: dropped, `dependants` of them of other facts.
-    pending: of this and earlier calls, those whose pages are zeroed when their reader ends."""
+    copies: of these chunks, by tier. pending: of this and earlier calls, copies that are zeroed or
+    removed when their reader or writer ends."""
 
     user_cache: int = 0
     chunks: int = 0
     dependants: int = 0
-    pending: int = 0
+    copies: Mapping[Tier, int] = field(default_factory=dict)
+    pending: Mapping[Tier, int] = field(default_factory=dict)
 
 
 class Forget:
@@ -81,7 +84,7 @@ class Forget:
             readers |= self._stale(newest)
         version = max(user.memory_version, newest.memory_version if newest else 0)
         purged = await self._drop(user.scope, gone, readers | set(dependant_ids), version)
-        return Purged(num_removed, purged.chunks, purged.dependants, purged.pending)
+        return replace(purged, user_cache=num_removed)
 
     async def stale_chunks(self, snapshot: UserSnapshot) -> None:
         """Drop the user's chunks of old revisions, and those that saw one."""
@@ -136,7 +139,8 @@ class Forget:
         return Purged(
             chunks=num_chunks,
             dependants=max(0, num_chunks - own),
-            pending=self._mirror.num_unzeroed(scope),
+            copies={Tier(name): n for name, n in event.fields["num_by_tier"].items() if n},
+            pending=self._mirror.unzeroed(scope),
         )
 
 

@@ -7,6 +7,7 @@ import uuid
 
 from inferscale_core.errors import EngineError
 from inferscale_core.ids import ChunkKey
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import Capture, RequestParams
 from services.worker.engine.mirror import DirectoryMirror, MirroredChunk
@@ -65,7 +66,7 @@ class HeaderChunk:
             await run_to_end(self._engine, request)
             event = await report.first_of(CAPTURE_OUTCOMES, CAPTURE_WAIT_S)
         if event is not None and event.fields.get("reason") == "duplicate":
-            self._mirror.add(MirroredChunk(self._key, len(self._token_ids), None, "gpu"))
+            self._mirror.add(MirroredChunk(self._key, len(self._token_ids), None, Tier.GPU))
         elif event is None or event.kind is not EventKind.CAPTURED:
             reason = event.fields.get("reason") if event else "no answer"
             raise EngineError(f"the header's chunk could not be stored: {reason}")

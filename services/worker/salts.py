@@ -25,7 +25,7 @@ class CacheSalts:
     def shared(self, scope: UserScope, *, mode: str, kv_epoch: int, num_published: int) -> str:
         """The same for requests that may serve each other. mode: "injected" or "text".
 
-        num_published: chunks published for the user so far. A fact that was prefilled and is
+        num_published: rises with every chunk of the user. A fact that was prefilled and is
         injected now must not be served from the blocks of before.
         """
         parts = (

@@ -13,6 +13,7 @@ from typing import Any
 from inferscale_core.ids import ChunkKey
 from inferscale_core.kv.directory import ChunkDirectory
 from inferscale_core.kv.pages import PagePool
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.canonical import scope_of
 from inferscale_core.vllm_connector.events import Event, EventKind
 from inferscale_core.vllm_connector.params import Capture, RequestParams
@@ -80,13 +81,15 @@ class FakeEngine:
     def evict(self, key: ChunkKey) -> None:
         """Take one chunk away, as making room for another does, and tell."""
         self.lose(key)
-        self.emit(EventKind.DROPPED, key=key, reason="evicted", pending=False)
+        self.emit(EventKind.DROPPED, key=key, reason="evicted", pending=[])
 
     def lose(self, key: ChunkKey) -> None:
         """Take one chunk away without a word."""
         entry = self.directory.get(key)
         assert entry is not None
-        self.directory._remove(entry)
+        assert entry.gpu is not None
+        self.directory.lost(entry.gpu)
+        self.directory.drain_moved()
 
     def captures(self) -> list[Capture]:
         return [r.params.capture for r in self.requests if r.params.capture is not None]
@@ -107,19 +110,20 @@ class FakeEngine:
         command = params.forget
         dropped = self.directory.forget(command.scope, command.fact_ids, command.version)
         for key in dropped.keys:
-            is_pending = key in dropped.pending
-            self.emit(EventKind.DROPPED, key=key, reason="forgotten", pending=is_pending)
+            waiting = list(dropped.pending.get(key, ()))
+            self.emit(EventKind.DROPPED, key=key, reason="forgotten", pending=waiting)
         self.emit(
             EventKind.FORGOTTEN,
             handle=params.handle,
             num_chunks=len(dropped.keys),
             num_dependants=dropped.num_dependants,
-            num_pending=len(dropped.pending),
             num_tokens=dropped.num_tokens,
+            num_by_tier={tier: dropped.num_by_tier.get(tier, 0) for tier in Tier},
+            num_pending=sum(map(len, dropped.pending.values())),
         )
 
     def _capture(self, params: RequestParams, capture: Capture, is_whole: bool) -> None:
-        reason = self._refusal(capture, is_whole)
+        reason, entry = self._refusal(capture, is_whole), None
         if reason is None:
             entry = self.directory.reserve(
                 capture.key,
@@ -129,14 +133,16 @@ class FakeEngine:
                 prefix_keys=capture.prefix_keys,
             )
             reason = None if entry else "arena_full"
-        for key in self.directory.drain_evicted():
-            self.emit(EventKind.DROPPED, key=key, reason="evicted", pending=False)
+        for moved in self.directory.drain_moved():
+            assert moved.tier is None, "there is only the arena"
+            self.emit(EventKind.DROPPED, key=moved.key, reason="evicted", pending=[])
         if reason is not None:
             self.emit(
                 EventKind.CAPTURE_REFUSED, handle=params.handle, key=capture.key, reason=reason
             )
             return
-        self.directory.publish(capture.key)
+        assert entry is not None
+        self.directory.publish(entry)
         fact = capture.fact
         self.emit(
             EventKind.PUBLISHED,

@@ -246,8 +246,8 @@ async def test_a_lost_event_makes_the_worker_encode_again_and_learn_of_duplicate
     fill(worker)
     await encode(worker)
     num_chunks = len(worker.mirror)
-    worker.engine.emit(EventKind.ZEROED, key="x/y/z", lost=True)
-    worker.engine.emit(EventKind.ZEROED, key="x/y/z")
+    worker.engine.emit(EventKind.ZEROED, key="x/y/z", tier="gpu", lost=True)
+    worker.engine.emit(EventKind.ZEROED, key="x/y/z", tier="gpu")
     assert worker.mirror.num_gaps == 1
     assert len(worker.mirror) == 0
     results = await encode(worker)

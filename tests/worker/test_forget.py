@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from inferscale_core.ids import FactId
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.recipes import Recipe
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import RequestParams
@@ -41,7 +42,7 @@ async def test_a_delete_drops_the_fact_and_all_that_saw_it_and_counts_them(
     assert purged.user_cache == 1
     assert purged.chunks == 8 - len(left)
     assert purged.dependants == purged.chunks - 1 > 0
-    assert purged.pending == 0
+    assert purged.pending == {}
     assert {chunk.key for chunk in worker.mirror.of_scope(worker.control.at().scope)} <= keys(
         worker
     )
@@ -141,11 +142,11 @@ async def test_pages_that_are_being_read_are_pending_until_their_reader_ends(
     assert entry is not None
     worker.engine.directory.pin([entry])
     worker.control.remove("f1")
-    assert (await forget(worker, "f1")).pending == 1
-    assert (await forget(worker, "f1")).pending == 1
+    assert (await forget(worker, "f1")).pending == {Tier.GPU: 1}
+    assert (await forget(worker, "f1")).pending == {Tier.GPU: 1}
     worker.engine.directory.unpin([entry])
-    worker.engine.emit(EventKind.ZEROED, key=key)
-    assert (await forget(worker, "f1")).pending == 0
+    worker.engine.emit(EventKind.ZEROED, key=key, tier="gpu")
+    assert (await forget(worker, "f1")).pending == {}
 
 
 async def test_a_forget_that_is_cut_off_leaves_the_count_of_waiting_pages_right(
@@ -170,9 +171,9 @@ async def test_a_forget_that_is_cut_off_leaves_the_count_of_waiting_pages_right(
         with pytest.raises(asyncio.CancelledError):
             await forget(worker, "f1")
     worker.engine.directory.unpin(pinned[:1])
-    worker.engine.emit(EventKind.ZEROED, key=first)
+    worker.engine.emit(EventKind.ZEROED, key=first, tier="gpu")
     worker.control.remove("f0")
-    assert (await forget(worker, "f0")).pending == 1
+    assert (await forget(worker, "f0")).pending == {Tier.GPU: 1}
 
 
 async def test_without_control_the_whole_copy_of_the_user_is_dropped(worker: FakeWorker) -> None:

@@ -8,6 +8,7 @@ import zmq
 import zmq.asyncio
 
 from inferscale_core.ids import ChunkKey, UserScope
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.vllm_connector.events import Event, EventKind
 from services.worker.engine.event_reader import EventReader
 from services.worker.engine.mirror import DirectoryMirror
@@ -27,7 +28,8 @@ def published(seq: int, key: str = "acme/robin/1") -> Event:
 def dropped(
     seq: int, reason: str = "forgotten", key: str = "acme/robin/1", *, is_pending: bool = False
 ) -> Event:
-    return Event(seq, EventKind.DROPPED, {"key": key, "reason": reason, "pending": is_pending})
+    pending = ["gpu"] if is_pending else []
+    return Event(seq, EventKind.DROPPED, {"key": key, "reason": reason, "pending": pending})
 
 
 @pytest.fixture
@@ -55,7 +57,28 @@ def test_a_chunk_is_resident_from_published_to_dropped() -> None:
     mirror.apply(dropped(2, "evicted"))
     assert len(mirror) == 0
     assert mirror.of_scope(SCOPE) == []
-    assert (mirror.num_evictions, mirror.num_published(SCOPE)) == (1, 1)
+    assert mirror.num_evictions == 1
+
+
+def test_a_user_with_new_chunks_is_never_taken_for_an_earlier_state() -> None:
+    mirror = DirectoryMirror()
+    seen = [mirror.num_published(SCOPE)]
+    for seq, event in enumerate([published, dropped, published, dropped, published], 1):
+        mirror.apply(event(seq))
+        seen.append(mirror.num_published(SCOPE))
+    with_chunks = [number for number in seen if number]
+    assert with_chunks == sorted(set(with_chunks))
+    assert seen == [0, 1, 0, 2, 0, 3], "and nothing is kept of a user without chunks"
+
+
+def test_a_chunk_that_moves_between_tiers_stays_resident() -> None:
+    mirror = DirectoryMirror()
+    mirror.apply(published(1))
+    for seq, tier in enumerate(["host", "disk", "gpu"], 2):
+        mirror.apply(Event(seq, EventKind.MOVED, {"key": "acme/robin/1", "tier": tier}))
+        assert [chunk.tier for chunk in mirror.of_scope(SCOPE)] == [Tier(tier)]
+    mirror.apply(Event(5, EventKind.MOVED, {"key": "acme/robin/unknown", "tier": "host"}))
+    assert len(mirror) == 1
 
 
 def test_a_gap_leaves_nothing_that_could_be_wrong() -> None:
@@ -109,13 +132,13 @@ def test_pages_waiting_for_a_reader_are_counted_until_they_are_zeroed() -> None:
     mirror.apply(dropped(2, is_pending=True))
     mirror.apply(published(3))
     mirror.apply(dropped(4))
-    assert mirror.num_unzeroed(SCOPE) == 1
-    mirror.apply(Event(5, EventKind.ZEROED, {"key": "acme/robin/1"}))
-    assert mirror.num_unzeroed(SCOPE) == 0
+    assert mirror.unzeroed(SCOPE) == {Tier.GPU: 1}
+    mirror.apply(Event(5, EventKind.ZEROED, {"key": "acme/robin/1", "tier": "gpu"}))
+    assert mirror.unzeroed(SCOPE) == {}
 
 
 def test_a_zeroing_whose_drop_was_lost_hides_no_later_one() -> None:
     mirror = DirectoryMirror()
-    mirror.apply(Event(2, EventKind.ZEROED, {"key": "acme/robin/1"}))
+    mirror.apply(Event(2, EventKind.ZEROED, {"key": "acme/robin/1", "tier": "gpu"}))
     mirror.apply(dropped(3, is_pending=True))
-    assert mirror.num_unzeroed(SCOPE) == 1
+    assert mirror.unzeroed(SCOPE) == {Tier.GPU: 1}

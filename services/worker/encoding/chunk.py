@@ -11,6 +11,7 @@ from enum import Enum
 
 from inferscale_core.errors import EngineError, InvalidInput
 from inferscale_core.ids import ChunkKey
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.canonical import ChunkSpec
 from inferscale_core.memory.plans import Span
 from inferscale_core.retrieval import ChunkRules, UserSnapshot
@@ -173,4 +174,4 @@ class ChunkEncoder:
 def _mirrored(request: EngineRequest) -> MirroredChunk:
     capture = request.params.capture
     assert capture is not None
-    return MirroredChunk(capture.key, capture.num_tokens, capture.fact, "gpu")
+    return MirroredChunk(capture.key, capture.num_tokens, capture.fact, Tier.GPU)

@@ -6,10 +6,12 @@ really injected is decided again in the engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.canonical import scope_of
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.telemetry.logs import get_logger
@@ -21,12 +23,20 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MirroredChunk:
-    """fact is None for the header. tier: where the engine holds it, "gpu" for its arena."""
+    """fact is None for the header. tier: the fastest that has it."""
 
     key: ChunkKey
     num_tokens: int
     fact: FactRef | None
-    tier: str
+    tier: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class TierUsage:
+    """Pages of each rank that are held, and of these pinned: being read or written."""
+
+    num_pages: int = 0
+    num_pinned: int = 0
 
 
 class DirectoryMirror:
@@ -41,8 +51,10 @@ class DirectoryMirror:
         self._metrics = metrics
         self._chunks: dict[ChunkKey, MirroredChunk] = {}
         self._keys_by_scope: dict[UserScope, set[ChunkKey]] = {}
-        self._num_published: dict[UserScope, int] = {}
-        self._num_unzeroed: dict[UserScope, int] = {}
+        self._newest_publish: dict[UserScope, int] = {}
+        self._unzeroed: dict[UserScope, Counter[Tier]] = {}
+        self._num_publishes = 0
+        self.usage: dict[Tier, TierUsage] = {}
         self._last_seq = 0
         self.num_gaps = 0
         self.num_evictions = 0
@@ -63,29 +75,35 @@ class DirectoryMirror:
         return [self._chunks[key] for key in self._keys_by_scope.get(scope, ())]
 
     def num_published(self, scope: UserScope) -> int:
-        """Chunks published for this user since the start; never goes down."""
-        return self._num_published.get(scope, 0)
+        """Chunks published on this worker up to the user's newest; 0 while the user has none. Of
+        two times with the same number, the earlier one had all chunks of the later one."""
+        return self._newest_publish.get(scope, 0)
 
     def apply(self, event: Event) -> None:
         """Take the next event; every one must pass here, in order."""
         self._check_sequence(event.seq)
         if event.kind is EventKind.PUBLISHED:
             self.add(_published_chunk(event))
+        elif event.kind is EventKind.MOVED:
+            self._move(ChunkKey(event.fields["key"]), Tier(event.fields["tier"]))
         elif event.kind is EventKind.DROPPED:
             self._evict(event)
         elif event.kind is EventKind.ZEROED:
-            self._count_unzeroed(event, -1)
+            self._count_unzeroed(event, [event.fields["tier"]], -1)
+        elif event.kind is EventKind.USAGE:
+            self.usage = _usage(event)
 
-    def num_unzeroed(self, scope: UserScope) -> int:
-        """Forgotten chunks of the user whose pages wait for a reader to end."""
-        return self._num_unzeroed.get(scope, 0)
+    def unzeroed(self, scope: UserScope) -> dict[Tier, int]:
+        """Copies of the user's forgotten chunks that wait for a reader or writer to end."""
+        return dict(self._unzeroed.get(scope, {}))
 
     def add(self, chunk: MirroredChunk) -> None:
         """The chunk is resident, as an event or the refusal of a duplicate says."""
         scope = scope_of(chunk.key)
         self._chunks[chunk.key] = chunk
         self._keys_by_scope.setdefault(scope, set()).add(chunk.key)
-        self._num_published[scope] = self._num_published.get(scope, 0) + 1
+        self._num_publishes += 1
+        self._newest_publish[scope] = self._num_publishes
 
     def discard(self, key: ChunkKey) -> None:
         """The engine turned out not to have it."""
@@ -95,24 +113,30 @@ class DirectoryMirror:
         self._keys_by_scope[scope].discard(key)
         if not self._keys_by_scope[scope]:
             del self._keys_by_scope[scope]
+            del self._newest_publish[scope]
+
+    def _move(self, key: ChunkKey, tier: Tier) -> None:
+        chunk = self._chunks.get(key)
+        if chunk is not None:
+            self._chunks[key] = replace(chunk, tier=tier)
 
     def _evict(self, event: Event) -> None:
         self.discard(ChunkKey(event.fields["key"]))
-        if event.fields["pending"]:
-            self._count_unzeroed(event, 1)
+        self._count_unzeroed(event, event.fields["pending"], 1)
         if event.fields["reason"] == "evicted":
             self.num_evictions += 1
             if self._metrics:
                 self._metrics.evicted()
 
-    def _count_unzeroed(self, event: Event, change: int) -> None:
+    def _count_unzeroed(self, event: Event, tiers: Iterable[str], change: int) -> None:
         """A chunk's drop comes before its zeroing, unless a gap lies between them."""
         scope = scope_of(ChunkKey(event.fields["key"]))
-        count = self._num_unzeroed.get(scope, 0) + change
-        if count > 0:
-            self._num_unzeroed[scope] = count
-        else:
-            self._num_unzeroed.pop(scope, None)
+        counts = self._unzeroed.setdefault(scope, Counter())
+        for tier in map(Tier, tiers):
+            counts[tier] += change
+        self._unzeroed[scope] = +counts
+        if not self._unzeroed[scope]:
+            del self._unzeroed[scope]
 
     def _check_sequence(self, seq: int) -> None:
         if seq != self._last_seq + 1:
@@ -120,7 +144,8 @@ class DirectoryMirror:
             _log.warning("mirror.gap", expected=self._last_seq + 1, received=seq)
             self._chunks.clear()
             self._keys_by_scope.clear()
-            self._num_unzeroed.clear()
+            self._newest_publish.clear()
+            self._unzeroed.clear()
         self._last_seq = seq
 
 
@@ -128,4 +153,10 @@ def _published_chunk(event: Event) -> MirroredChunk:
     fields = event.fields
     fact_id = fields["fact"]
     fact = FactRef(FactId(fact_id), fields["revision"]) if fact_id is not None else None
-    return MirroredChunk(ChunkKey(fields["key"]), fields["num_tokens"], fact, fields["tier"])
+    tier = Tier(fields["tier"])
+    return MirroredChunk(ChunkKey(fields["key"]), fields["num_tokens"], fact, tier)
+
+
+def _usage(event: Event) -> dict[Tier, TierUsage]:
+    pages, pinned = event.fields["num_pages"], event.fields["num_pinned"]
+    return {Tier(name): TierUsage(pages[name], pinned[name]) for name in pages}

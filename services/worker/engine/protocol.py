@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.vllm_connector.params import RequestParams
 
 
@@ -51,14 +52,25 @@ class EngineOutput:
 
 @dataclass(frozen=True, slots=True)
 class ArenaSize:
-    """The pool of each rank. A chunk takes whole pages."""
+    """The pools of each rank. A chunk takes whole pages. num_host_pages, num_disk_pages: of the
+    tiers below the arena, 0 where there is no such tier."""
 
     num_pages: int
     page_tokens: int
     bytes_per_token: int
+    num_host_pages: int = 0
+    num_disk_pages: int = 0
 
     def pages_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.page_tokens)
+
+    def num_pages_of(self, tier: Tier) -> int:
+        by_tier = {
+            Tier.GPU: self.num_pages,
+            Tier.HOST: self.num_host_pages,
+            Tier.DISK: self.num_disk_pages,
+        }
+        return by_tier[tier]
 
     @property
     def page_bytes(self) -> int:

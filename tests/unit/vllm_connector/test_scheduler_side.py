@@ -3,7 +3,8 @@ nothing is left when all requests have ended.
 
 An engine without a model drives it as vLLM's scheduler does: steps are executed up to two behind,
 requests are chunked, preempted and aborted, and one step may hold many captures of one key. A row
-of the arena is the name of what was written there.
+of a tier is the name of what was written there. Two ranks end what moves between tiers late, each
+at its own time, and sometimes fail.
 """
 
 from __future__ import annotations
@@ -19,16 +20,26 @@ import torch
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.kv.rows import LayerShape
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
 from inferscale_core.vllm_connector.config import ConnectorConfig
 from inferscale_core.vllm_connector.events import EventKind
-from inferscale_core.vllm_connector.metadata import StepDone, StepMetadata
+from inferscale_core.vllm_connector.metadata import (
+    MoveRows,
+    OpResult,
+    RemoveRecords,
+    StepDone,
+    StepMetadata,
+    TierOp,
+    ZeroHostRows,
+)
 from inferscale_core.vllm_connector.params import Capture, Forget, RequestParams
 from inferscale_core.vllm_connector.scheduler_side import SchedulerSide
 from inferscale_core.vllm_connector.sinks import MemorySink
+from inferscale_core.vllm_connector.tier_config import TierConfig
 
-BLOCK, NUM_STEPS, OUTPUT_TOKENS = 4, 500, 3
+BLOCK, NUM_STEPS, OUTPUT_TOKENS, NUM_RANKS = 4, 500, 3, 2
 HEADER = ChunkKey("shared/header/h")
 NONSENSE: tuple[Any, ...] = (None, -1, "x", [], {}, "a 0", "\n", {"key": "no scope", "start": 0})
 
@@ -51,6 +62,64 @@ class Asked:
         return self.num_prompt_tokens + OUTPUT_TOKENS
 
 
+class TierRank:
+    """Rows and records of one rank. What it was told to do it does later, in the order of a mover:
+    zeroing first, and what concerns the disk in order."""
+
+    def __init__(self, numbers: random.Random) -> None:
+        self.numbers = numbers
+        self.rows: dict[Tier, dict[int, Any]] = {Tier.GPU: {}, Tier.HOST: {}}
+        self.disk: dict[ChunkKey, list[Any]] = {}
+        self.open: list[TierOp] = []
+
+    def end_some(self) -> dict[int, list[OpResult]]:
+        results: dict[int, list[OpResult]] = {}
+        while self.open and self.numbers.random() < 0.6:
+            op = self.open.pop(0)
+            results[op.op_id] = [self._execute(op)]
+        return results
+
+    def holds(self, tier: Tier) -> set[Any]:
+        return set(self.disk) if tier is Tier.DISK else set(self.rows[tier])
+
+    def _execute(self, op: TierOp) -> OpResult:
+        match op:
+            case ZeroHostRows():
+                for row in op.rows.tolist():
+                    self.rows[Tier.HOST].pop(row, None)
+            case RemoveRecords():
+                for key in op.keys:
+                    self.disk.pop(key, None)
+            case MoveRows():
+                return self._move(op)
+        return OpResult(succeeded=True)
+
+    def _move(self, op: MoveRows) -> OpResult:
+        if self.numbers.random() < 0.1:
+            if op.source is Tier.DISK:
+                assert op.record is not None
+                del self.disk[op.record.key]
+            return OpResult(succeeded=False)
+        content = self._read(op)
+        if op.target is Tier.DISK:
+            assert op.record is not None
+            self.disk[op.record.key] = content
+            return OpResult(succeeded=True)
+        assert op.target_rows is not None
+        there = self.rows[op.target]
+        for row, token in zip(op.target_rows.tolist(), content, strict=True):
+            assert row not in there, "written over what was not zeroed"
+            there[row] = token
+        return OpResult(succeeded=True)
+
+    def _read(self, op: MoveRows) -> list[Any]:
+        if op.source is Tier.DISK:
+            assert op.record is not None
+            return self.disk[op.record.key]
+        assert op.source_rows is not None
+        return [self.rows[op.source][row] for row in op.source_rows.tolist()]
+
+
 class Engine:
     def __init__(self, numbers: random.Random) -> None:
         self.numbers = numbers
@@ -66,17 +135,24 @@ class Engine:
             num_pages=numbers.choice([4, 7, 10]),
             event_endpoint=None,
         )
-        self.side = SchedulerSide(config, self.sink)
+        tiers = TierConfig(
+            num_host_pages=numbers.choice([0, 15, 25]),
+            num_disk_pages=numbers.choice([0, 8, 40]),
+            tenant_share=numbers.choice([0.5, 1.0]),
+            num_ranks=NUM_RANKS,
+        )
+        self.side = SchedulerSide(config, self.sink, tiers)
+        self.ranks = [TierRank(numbers) for _ in range(NUM_RANKS)]
         names = [f"tenant/{user}/{number}" for user in "ab" for number in range(4)]
         self.length_by_key = {ChunkKey(name): numbers.randint(1, 9) for name in names}
         self.length_by_key[HEADER] = 3
-        self.rows: dict[int, tuple[ChunkKey, int, int]] = {}
         self.asked: dict[str, Asked] = {}
         self.waiting: list[Asked] = []
         self.running: list[Asked] = []
         self.in_flight: deque[tuple[StepMetadata, dict[str, list[int]]]] = deque()
         self.num_blocks = 0
         self.num_copied = {"inject": 0, "capture": 0}
+        self.num_waits = 0
         self.version = 0
 
     def ask(self) -> None:
@@ -150,22 +226,31 @@ class Engine:
     def execute(self) -> None:
         """What the ranks do with the oldest step."""
         step, tables = self.in_flight.popleft()
-        for row in step.zero.tolist():
-            self.rows.pop(row, None)
+        for rank in self.ranks:
+            for row in step.zero.tolist():
+                rank.rows[Tier.GPU].pop(row, None)
         for copy in step.inject:
             spans = self.asked[copy.handle].params.spans
             layout = [(span.key, offset) for span in spans for offset in range(span.num_tokens)]
             for row, slot, origin, position in self._tokens(copy, "inject"):
-                assert self.rows[row] == (*layout[position], origin)
+                for rank in self.ranks:
+                    assert rank.rows[Tier.GPU][row] == (*layout[position], origin)
                 assert slot == tables[copy.handle][position // BLOCK] * BLOCK + position % BLOCK
         for copy in step.capture:
             capture = self.asked[copy.handle].params.capture
             assert capture is not None
             for row, slot, origin, position in self._tokens(copy, "capture"):
-                assert row not in self.rows, "written over what was not zeroed"
                 assert slot == tables[copy.handle][position // BLOCK] * BLOCK + position % BLOCK
-                self.rows[row] = (capture.key, position - capture.start, origin)
-        done = StepDone([step.step_id]) if step.step_id else None
+                for rank in self.ranks:
+                    arena = rank.rows[Tier.GPU]
+                    assert row not in arena, "written over what was not zeroed"
+                    arena[row] = (capture.key, position - capture.start, origin)
+        done: Any = None
+        for rank in self.ranks:
+            rank.open.extend(step.tier_ops)
+            report = StepDone([step.step_id] if step.step_id else [], {}, rank.end_some())
+            if report.step_ids or report.tier_results:
+                done = done.aggregate(report) if done else report
         self.side.step_done(SimpleNamespace(kv_connector_worker_meta=done))  # type: ignore[arg-type]
 
     def num_events(self, kind: EventKind, **fields: Any) -> int:
@@ -216,6 +301,9 @@ class Engine:
         numbers, last = self.numbers, request.num_prompt_tokens - 1
         native = BLOCK * numbers.randint(0, last // BLOCK) if numbers.random() < 0.3 else 0
         injected = self.side.matched_tokens(request, native)  # type: ignore[arg-type]
+        if injected is None:
+            self.num_waits += 1
+            return 0
         assert native + injected <= last, "one token is left to compute"
         if numbers.random() < 0.4:
             return 0
@@ -264,15 +352,39 @@ def test_whatever_is_asked_no_copy_meets_a_wrong_row_and_nothing_is_left(seed: i
         engine.abort_some()
         engine.schedule()
         engine.execute()
-    while engine.in_flight or engine.side.has_rows_to_zero:
+    while engine.in_flight or engine.side.has_work:
         if not engine.in_flight:
             engine.schedule()
         engine.execute()
     side = engine.side
-    assert (side.num_requests, side.num_steps_in_flight, side.has_rows_to_zero) == (0, 0, False)
+    assert (side.num_requests, side.num_steps_in_flight, side.has_work) == (0, 0, False)
     assert (side.directory.num_pinned, side.directory.num_reserved) == (0, 0)
-    held = {row for entry in side.directory._entries.values() for row in entry.slots.tolist()}
-    assert set(engine.rows) == held, "what is gone is zeroed, and what is held was written"
-    num_pending = engine.num_events(EventKind.DROPPED, pending=True)
-    assert engine.num_events(EventKind.ZEROED) == num_pending
+    assert side.tiering.num_waiting == 0
+    for rank in engine.ranks:
+        for tier in side.directory.rooms:
+            assert rank.holds(tier) == held_by(engine, tier), f"{tier}: gone is gone, held is there"
+    pending = [
+        (event.fields["key"], tier)
+        for event in engine.sink.events
+        if event.kind is EventKind.DROPPED
+        for tier in event.fields["pending"]
+    ]
+    zeroed = [
+        (event.fields["key"], event.fields["tier"])
+        for event in engine.sink.events
+        if event.kind is EventKind.ZEROED
+    ]
+    assert sorted(zeroed) == sorted(pending)
+    forgets = sum(request.params.forget is not None for request in engine.asked.values())
+    assert engine.num_events(EventKind.FORGOTTEN) + engine.num_events(EventKind.REJECTED) >= forgets
     assert min(*engine.num_copied.values(), engine.num_events(EventKind.REJECTED)) > 0
+    if Tier.HOST in side.directory.rooms:
+        assert engine.num_waits > 0
+        assert engine.num_events(EventKind.MOVED, tier=Tier.GPU) > 0
+
+
+def held_by(engine: Engine, tier: Tier) -> set[Any]:
+    places = engine.side.directory.rooms[tier].places.values()
+    if tier is Tier.DISK:
+        return {place.entry.key for place in places}
+    return {row for place in places for row in place.rows.tolist()}

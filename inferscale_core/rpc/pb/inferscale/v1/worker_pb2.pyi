@@ -112,21 +112,25 @@ class ForgetRequest(_message.Message):
         ...
 
 class ForgetResponse(_message.Message):
-    __slots__ = ('user_cache', 'arena_chunks', 'host_chunks', 'disk_chunks', 'dependants', 'pending_chunks')
+    __slots__ = ('user_cache', 'arena_chunks', 'host_chunks', 'disk_chunks', 'dependants', 'pending_chunks', 'pending_host_chunks', 'pending_disk_chunks')
     USER_CACHE_FIELD_NUMBER: _ClassVar[int]
     ARENA_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     HOST_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     DISK_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     DEPENDANTS_FIELD_NUMBER: _ClassVar[int]
     PENDING_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    PENDING_HOST_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    PENDING_DISK_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     user_cache: int
     arena_chunks: int
     host_chunks: int
     disk_chunks: int
     dependants: int
     pending_chunks: int
+    pending_host_chunks: int
+    pending_disk_chunks: int
 
-    def __init__(self, user_cache: _Optional[int]=..., arena_chunks: _Optional[int]=..., host_chunks: _Optional[int]=..., disk_chunks: _Optional[int]=..., dependants: _Optional[int]=..., pending_chunks: _Optional[int]=...) -> None:
+    def __init__(self, user_cache: _Optional[int]=..., arena_chunks: _Optional[int]=..., host_chunks: _Optional[int]=..., disk_chunks: _Optional[int]=..., dependants: _Optional[int]=..., pending_chunks: _Optional[int]=..., pending_host_chunks: _Optional[int]=..., pending_disk_chunks: _Optional[int]=...) -> None:
         ...
 
 class CacheStatusRequest(_message.Message):
@@ -152,7 +156,7 @@ class ChunkStatus(_message.Message):
         ...
 
 class CacheStatusResponse(_message.Message):
-    __slots__ = ('chunks', 'resident_chunks', 'resident_bytes', 'capacity_bytes', 'pinned_bytes', 'evictions', 'memory_version', 'min_injected_tokens')
+    __slots__ = ('chunks', 'resident_chunks', 'resident_bytes', 'capacity_bytes', 'pinned_bytes', 'evictions', 'memory_version', 'min_injected_tokens', 'tiers')
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +165,7 @@ class CacheStatusResponse(_message.Message):
     EVICTIONS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_INJECTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TIERS_FIELD_NUMBER: _ClassVar[int]
     chunks: _containers.RepeatedCompositeFieldContainer[ChunkStatus]
     resident_chunks: int
     resident_bytes: int
@@ -169,8 +174,23 @@ class CacheStatusResponse(_message.Message):
     evictions: int
     memory_version: int
     min_injected_tokens: int
+    tiers: _containers.RepeatedCompositeFieldContainer[TierUsage]
 
-    def __init__(self, chunks: _Optional[_Iterable[_Union[ChunkStatus, _Mapping]]]=..., resident_chunks: _Optional[int]=..., resident_bytes: _Optional[int]=..., capacity_bytes: _Optional[int]=..., pinned_bytes: _Optional[int]=..., evictions: _Optional[int]=..., memory_version: _Optional[int]=..., min_injected_tokens: _Optional[int]=...) -> None:
+    def __init__(self, chunks: _Optional[_Iterable[_Union[ChunkStatus, _Mapping]]]=..., resident_chunks: _Optional[int]=..., resident_bytes: _Optional[int]=..., capacity_bytes: _Optional[int]=..., pinned_bytes: _Optional[int]=..., evictions: _Optional[int]=..., memory_version: _Optional[int]=..., min_injected_tokens: _Optional[int]=..., tiers: _Optional[_Iterable[_Union[TierUsage, _Mapping]]]=...) -> None:
+        ...
+
+class TierUsage(_message.Message):
+    __slots__ = ('tier', 'resident_bytes', 'capacity_bytes', 'pinned_bytes')
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PINNED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    tier: _common_pb2.Tier
+    resident_bytes: int
+    capacity_bytes: int
+    pinned_bytes: int
+
+    def __init__(self, tier: _Optional[_Union[_common_pb2.Tier, str]]=..., resident_bytes: _Optional[int]=..., capacity_bytes: _Optional[int]=..., pinned_bytes: _Optional[int]=...) -> None:
         ...
 
 class Statement(_message.Message):

@@ -1,0 +1,268 @@
+"""What the directory is made of: chunks, their places in the tiers, and the room of a tier.
+
+A place passes through these states; the writer of a place and each of its readers pin it:
+
+    being written ──written──► readable ──evicted, dropped, unpinned──────────► freed
+          │                       └──dropped, pinned──► dropped ──last unpin──► freed
+          └──dropped──► dropped ──last unpin──► freed
+
+A dropped place cannot be found. Memory that is freed is zeroed before it is written again; what is
+freed on disk is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferscale_core.ids import ChunkKey
+from inferscale_core.kv.eviction import HALF_LIFE, RESTORE_COST, EvictionQueue, encode_cost
+from inferscale_core.kv.pages import Pages
+from inferscale_core.memory.facts import FactRef
+
+
+class Tier(StrEnum):
+    """From fastest to slowest."""
+
+    GPU = "gpu"
+    HOST = "host"
+    DISK = "disk"
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A chunk, and where it is. origins: [num_tokens], int64: the position at which each token's
+    key was computed. is_published: it has been written once, so it can be asked for."""
+
+    key: ChunkKey
+    tenant: str
+    fact: FactRef | None
+    num_tokens: int
+    prefix_keys: tuple[ChunkKey, ...]
+    origins: NDArray[np.int64]
+    gpu: Place | None = None
+    host: Place | None = None
+    disk: Place | None = None
+    is_published: bool = False
+    num_readers: int = 0
+    heat: float = 1.0
+    used_at: int = 0
+
+    @property
+    def is_permanent(self) -> bool:
+        return self.fact is None
+
+    @property
+    def is_on_gpu(self) -> bool:
+        return self.gpu is not None and self.gpu.is_written
+
+    @property
+    def slots(self) -> NDArray[np.int64]:
+        """[num_tokens], int64: the arena row of each token."""
+        assert self.gpu is not None, "not in the arena"
+        return self.gpu.rows
+
+    @property
+    def places(self) -> list[Place]:
+        """Fastest tier first, those being written included."""
+        return [place for place in (self.gpu, self.host, self.disk) if place is not None]
+
+    @property
+    def fastest(self) -> Place | None:
+        """The first place that can be read."""
+        for place in self.places:
+            if place.is_written:
+                return place
+        return None
+
+    def attach(self, place: Place) -> None:
+        setattr(self, place.tier, place)
+
+    def detach(self, place: Place) -> None:
+        if getattr(self, place.tier) is place:
+            setattr(self, place.tier, None)
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A chunk in one tier. rows: [num_tokens], int64: its rows there; empty on disk.
+
+    is_reported: somebody was told that its end is pending, and is told of the end.
+    """
+
+    entry: Entry
+    tier: Tier
+    holder: int
+    num_pages: int
+    rows: NDArray[np.int64]
+    num_pins: int = 1
+    is_written: bool = False
+    is_dropped: bool = False
+    is_reported: bool = False
+    clock: float = 0.0
+
+    @property
+    def tenant(self) -> str:
+        return self.entry.tenant
+
+    @property
+    def heat(self) -> float:
+        return self.entry.heat
+
+    @property
+    def cost(self) -> float:
+        entry = self.entry
+        cost = encode_cost(entry.num_tokens, entry.num_readers)
+        return cost * RESTORE_COST if self.has_lower_copy else cost
+
+    @property
+    def has_lower_copy(self) -> bool:
+        entry = self.entry
+        lower = {Tier.GPU: (entry.host, entry.disk), Tier.HOST: (entry.disk,), Tier.DISK: ()}
+        return any(place is not None and place.is_written for place in lower[self.tier])
+
+
+@dataclass(slots=True)
+class Room:
+    """The pages of one tier and the places in it.
+
+    on_evict: told of each place that gives way, already freed. num_evictable: pages of places that
+    can be read, are not pinned and not permanent.
+    """
+
+    tier: Tier
+    pages: Pages
+    on_evict: Callable[[Place], None]
+    tenant_share: float = 1.0
+    queue: EvictionQueue[Place] = field(init=False)
+    places: dict[int, Place] = field(default_factory=dict)
+    freed: list[Place] = field(default_factory=list)
+    num_evictable: int = 0
+    num_pinned: int = 0
+    num_evictions: int = 0
+    _next_holder: int = 0
+    now: int = 0
+    _offsets: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = EvictionQueue(self.pages.num_pages, self.tenant_share)
+        self._offsets = np.arange(self.pages.page_tokens, dtype=np.int64)
+
+    def reserve(self, entry: Entry) -> Place | None:
+        """A place that is being written; others give way for it. None, and nobody has given way,
+        when what is pinned leaves too little room. End it with `written` or `drop` and `unpin`."""
+        num_pages = self.pages.pages_for(entry.num_tokens)
+        if num_pages > self.pages.num_free + self.num_evictable:
+            return None
+        while num_pages > self.pages.num_free:
+            victim = self.queue.victim(entry.tenant, num_pages)
+            assert victim is not None, "evictable pages were counted"
+            self._evict(victim)
+        self._next_holder += 1
+        pages = self.pages.take(self._next_holder, entry.num_tokens)
+        assert pages is not None, "room was made"
+        rows = self.rows_of(pages)[: entry.num_tokens]
+        place = Place(entry, self.tier, self._next_holder, num_pages, rows)
+        self.places[place.holder] = place
+        self.num_pinned += num_pages
+        self.queue.took(entry.tenant, num_pages)
+        entry.attach(place)
+        return place
+
+    def written(self, place: Place) -> None:
+        """The writer is done: the place can be read."""
+        assert not place.is_written
+        assert not place.is_dropped
+        place.is_written = True
+        if not place.entry.is_permanent:
+            self.queue.add(place)
+        self.unpin(place)
+
+    def pin(self, place: Place) -> None:
+        if place.num_pins == 0:
+            self.num_pinned += place.num_pages
+            if not place.entry.is_permanent:
+                self.num_evictable -= place.num_pages
+        place.num_pins += 1
+
+    def unpin(self, place: Place) -> None:
+        """End one reader, or the writer of a dropped place."""
+        place.num_pins -= 1
+        if place.num_pins:
+            assert place.num_pins > 0
+            return
+        self.num_pinned -= place.num_pages
+        if place.is_dropped:
+            self._free(place)
+        elif not place.entry.is_permanent:
+            self.num_evictable += place.num_pages
+            self.queue.unpinned(place)
+
+    def use(self, place: Place) -> None:
+        """Somebody asked for the chunk."""
+        entry = place.entry
+        self.now += 1
+        age = (self.now - entry.used_at) / (HALF_LIFE * len(self.places))
+        entry.heat = 1.0 + entry.heat * 0.5**age
+        entry.used_at = self.now
+        place.clock = self.queue.clock
+
+    def drop(self, place: Place) -> bool:
+        """The place cannot be found any more. Whether its end must wait for a pin."""
+        assert not place.is_dropped
+        place.is_dropped = True
+        self.queue.remove(place)
+        if place.num_pins:
+            return True
+        if not place.entry.is_permanent:
+            self.num_evictable -= place.num_pages
+        self._free(place)
+        return False
+
+    def rows_of(self, pages: tuple[int, ...]) -> NDArray[np.int64]:
+        first = np.asarray(pages, dtype=np.int64)[:, None] * self.pages.page_tokens
+        return (first + self._offsets).reshape(-1)
+
+    def drain_freed(self) -> list[Place]:
+        """Places freed since the last call."""
+        freed, self.freed = self.freed, []
+        return freed
+
+    @property
+    def num_used(self) -> int:
+        return self.pages.num_pages - self.pages.num_free
+
+    def check_conservation(self) -> None:
+        """No page is lost or held twice, and every count agrees with the places."""
+        self.pages.check_conservation()
+        held = sum(place.num_pages for place in self.places.values())
+        assert held == self.num_used, "pages held by no place"
+        evictable = [
+            place
+            for place in self.places.values()
+            if place.num_pins == 0 and not place.entry.is_permanent
+        ]
+        for place in self.places.values():
+            assert place.num_pins >= 0
+            assert place.num_pins or place.is_written, "nobody writes it and nobody can read it"
+            assert place.num_pins or not place.is_dropped, "a dropped place was not freed"
+        assert self.num_evictable == sum(p.num_pages for p in evictable), "evictable pages"
+        pinned = sum(place.num_pages for place in self.places.values() if place.num_pins)
+        assert self.num_pinned == pinned, "pinned pages"
+        self.queue.check({place.holder for place in evictable})
+
+    def _evict(self, place: Place) -> None:
+        assert place.num_pins == 0
+        self.drop(place)
+        self.num_evictions += 1
+        self.on_evict(place)
+
+    def _free(self, place: Place) -> None:
+        del self.places[place.holder]
+        self.pages.give_back(place.holder)
+        self.queue.took(place.tenant, -place.num_pages)
+        self.freed.append(place)
