@@ -46,10 +46,12 @@ def rounded(value):
 @triton.jit
 def load_quantised(
     payload_ptr, scales_ptr, head, dim, inside,
-    NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, STORAGE: tl.constexpr,
+    NUM_HEADS: tl.constexpr, HEADS_PAD: tl.constexpr, HEAD_DIM: tl.constexpr,
+    STORAGE: tl.constexpr,
 ):  # fmt: skip
     """Elements `dim` of heads `head`, float32. payload_ptr, scales_ptr: uint8 and float16, of the
     first head of K or of V."""
+    each = tl.arange(0, HEADS_PAD)  # [HEADS_PAD]
     if STORAGE == "int4":
         width: tl.constexpr = (HEAD_DIM + 1) // 2
         groups: tl.constexpr = (HEAD_DIM + INT4_GROUP - 1) // INT4_GROUP
@@ -60,13 +62,13 @@ def load_quantised(
         value = code
         # A number of each head and group, once: a load for each element costs more than the rest.
         for group in tl.static_range(groups):
-            number = scales_ptr + head * (2 * groups) + group
-            scale = tl.load(number, mask=head < NUM_HEADS, other=0.0).to(tl.float32)
-            minimum = tl.load(number + groups, mask=head < NUM_HEADS, other=0.0).to(tl.float32)
-            value = tl.where(dim // INT4_GROUP == group, code * scale + minimum, value)
+            number = scales_ptr + each * (2 * groups) + group
+            scale = tl.load(number, mask=each < NUM_HEADS, other=0.0).to(tl.float32)[:, None]
+            minimum = tl.load(number + groups, mask=each < NUM_HEADS, other=0.0).to(tl.float32)
+            value = tl.where(dim // INT4_GROUP == group, code * scale + minimum[:, None], value)
     else:
         code = tl.load(payload_ptr + head * HEAD_DIM + dim, mask=inside, other=0)
-        scale = tl.load(scales_ptr + head, mask=head < NUM_HEADS, other=0.0).to(tl.float32)
+        scale = tl.load(scales_ptr + each, mask=each < NUM_HEADS, other=0.0).to(tl.float32)[:, None]
         if STORAGE == "int8":
             value = code.to(tl.int8, bitcast=True).to(tl.float32) * scale
         else:

@@ -131,13 +131,21 @@ def compose_kernel(
                 scales = (source + 2 * NUM_HEADS * PAYLOAD).to(tl.pointer_type(tl.float16))
                 value_scales = scales + NUM_HEADS * NUM_SCALES
                 a = load_quantised(
-                    source, scales, head, left, pair_mask, NUM_HEADS, HEAD_DIM, STORAGE
+                    source, scales, head, left, pair_mask, NUM_HEADS, HEADS_PAD, HEAD_DIM, STORAGE
                 )
                 b = load_quantised(
-                    source, scales, head, right, pair_mask, NUM_HEADS, HEAD_DIM, STORAGE
+                    source, scales, head, right, pair_mask, NUM_HEADS, HEADS_PAD, HEAD_DIM, STORAGE
                 )
                 value = load_quantised(
-                    value_in, value_scales, head, dim, dim_mask, NUM_HEADS, HEAD_DIM, STORAGE
+                    value_in,
+                    value_scales,
+                    head,
+                    dim,
+                    dim_mask,
+                    NUM_HEADS,
+                    HEADS_PAD,
+                    HEAD_DIM,
+                    STORAGE,
                 )
                 bias = bias_ptr + (layer * NUM_HEADS + head) * HEAD_DIM
                 if HAS_BIAS:
@@ -148,7 +156,15 @@ def compose_kernel(
                 )
                 if ROTARY_DIM < HEAD_DIM:
                     passed = load_quantised(
-                        source, scales, head, rest, rest_mask, NUM_HEADS, HEAD_DIM, STORAGE
+                        source,
+                        scales,
+                        head,
+                        rest,
+                        rest_mask,
+                        NUM_HEADS,
+                        HEADS_PAD,
+                        HEAD_DIM,
+                        STORAGE,
                     )
                     if HAS_BIAS:
                         passed += tl.load(bias + rest, mask=rest_mask, other=0.0).to(tl.float32)
