@@ -129,6 +129,9 @@ def remove_other_stores(disk_dir: Path, own: Path) -> int:
         shutil.rmtree(folder)
         os.close(lock)
         num_removed += 1
+        with contextlib.suppress(OSError):  # Others may have stores beside it.
+            folder.parent.rmdir()
+            folder.parent.parent.rmdir()
     return num_removed
 
 
