@@ -20,6 +20,7 @@ from typing import Any
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
+from inferscale_core.memory.recipes import Storage
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import Capture, Forget, RequestParams
 
@@ -48,7 +49,8 @@ class TinyEngine:
         from vllm.config import KVTransferConfig
 
         arena_bytes = overrides.pop("arena_bytes", 64 << 20)
-        extra = {"arena_bytes": arena_bytes, **overrides.pop("tiers", {})}
+        storage = overrides.pop("storage", Storage.CACHE)
+        extra = {"arena_bytes": arena_bytes, "storage": storage, **overrides.pop("tiers", {})}
         settings: dict[str, Any] = {
             "max_model_len": 5120,
             "block_size": BLOCK,

@@ -36,8 +36,8 @@ _COMMON: dict[str, Any] = {
 class TinyModel:
     """config: what differs from the common shape. drop: common fields this config has not.
     module: vLLM's file for it, where not every version has one. key_bias: of every key on the
-    four pairs of channels that turn slowest, of other sign on every other head, as trained models
-    have it; see decision 0009."""
+    four pairs of channels that turn slowest, negative on every other head; trained models have
+    such, see decision 0009."""
 
     name: str
     model_type: str

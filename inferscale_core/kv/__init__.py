@@ -1,4 +1,5 @@
 """Chunks as tensors and as bookkeeping: rotation, arena, directory.
 
-`rope` and `storage` need torch; `pages` and `directory` are plain decisions of the scheduler side.
+`rope`, `rows`, `quantise`, `cache_codes` and `storage` need torch; `pages`, `directory` and what it
+decides by are plain decisions of the scheduler side.
 """

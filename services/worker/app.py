@@ -76,7 +76,8 @@ async def running_engine(settings: Settings) -> AsyncIterator[RunningEngine]:
     reports = Reports()
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(EventReader(mirror, reports))
-        host = await EngineHost.start(settings.engine, model, reader.endpoint)
+        storage = load_recipe(settings.recipe.name, settings.recipe.storage).storage
+        host = await EngineHost.start(settings.engine, model, reader.endpoint, storage)
         stack.callback(host.stop)
         yield RunningEngine(host, model, mirror, reports)
 
@@ -174,7 +175,7 @@ async def load_text_parts(
     settings: Settings, model: ModelFiles
 ) -> tuple[Embedder, Recipe, PromptFormat]:
     """The embedder and the prompt format. Raises Unsupported when the embedder is another."""
-    recipe = load_recipe(settings.recipe.name)
+    recipe = load_recipe(settings.recipe.name, settings.recipe.storage)
     embedder = BatchingEmbedder(await asyncio.to_thread(load_embedder, settings.embedder))
     tokenizer = await asyncio.to_thread(load_tokenizer, model)
     return embedder, recipe, PromptFormat(tokenizer, recipe)

@@ -99,3 +99,11 @@ def test_a_file_that_is_no_table_is_refused(text: str, is_json: bool, message: s
 def test_a_bound_that_may_be_absent_can_be_taken_away() -> None:
     fields: dict[str, Any] = {"name": "x", "like": "progressive-32-depth-8", "max_depth": None}
     assert recipe_from_fields(fields).hash == RECIPES["progressive-32"].hash
+
+
+def test_a_storage_beside_the_name_changes_the_key_and_an_unknown_one_is_refused() -> None:
+    plain, small = load_recipe("progressive-8"), load_recipe("progressive-8", "int8")
+    assert (plain.storage, small.storage) == (Storage.CACHE, Storage.INT8)
+    assert plain.hash != small.hash
+    with pytest.raises(InvalidInput, match=r"recipe\.storage: 'int2' is not one of: cache, fp8"):
+        load_recipe("progressive-8", "int2")
