@@ -34,11 +34,16 @@ RECONNECT_AT_ONCE = (
     ("grpc.initial_reconnect_backoff_ms", 250),
 )
 
-# Small enough for 8 GB of memory beside the packaged model; what is set in the environment wins.
+# Small, so that a machine of 8 GB holds it with the packaged model; what the environment sets wins.
 TUNING = {
     "INFERSCALE_ENGINE__MAX_MODEL_LEN": "4096",
-    "INFERSCALE_ENGINE__KV_CACHE_BYTES": str(512 << 20),
-    "INFERSCALE_ENGINE__ARENA_BYTES": str(256 << 20),
+    "INFERSCALE_ENGINE__MAX_NUM_SEQS": "8",
+    "INFERSCALE_ENGINE__MAX_NUM_BATCHED_TOKENS": "2048",
+    "INFERSCALE_ENGINE__KV_CACHE_BYTES": str(256 << 20),
+    "INFERSCALE_ENGINE__ARENA_BYTES": str(128 << 20),
+    # Read by glibc: what is freed while the model is loaded goes back to the machine.
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
     # Compiling takes a minute at each start and gains little on a CPU.
     "INFERSCALE_ENGINE__ENFORCE_EAGER": "true",
     "HF_HUB_OFFLINE": "1",

@@ -26,7 +26,10 @@ PYTHON = VENV / "bin" / "python"
 LOG = VENV / "set_up.log"
 GB = 1_000_000_000
 
-MEMORY_GB = 8
+MACHINE_MEMORY_GB = 7.5
+FREE_MEMORY_GB = 7.8
+MOST_SWAP_GB = 1.5
+"""As in examples/preflight.py, which has the reasons; a test compares them."""
 MODEL_GB = 5.0
 """The packaged model while it is converted: 1.1 GB of parts, 3.4 GB of weights. The demo's only."""
 MODEL_CACHE_DIR = "~/.cache/inferscale/models"
@@ -113,23 +116,28 @@ def check_python() -> None:
 
 def check_memory(target: str) -> None:
     total, available = memory_bytes()
-    if total < MEMORY_GB * GB:
+    if total < MACHINE_MEMORY_GB * GB:
         raise SetUpError(
-            f"{MEMORY_GB} GB of memory are needed, this machine (or container) has "
-            f"{total / GB:.1f} GB. Use a larger one."
+            f"8 GB of memory are needed, this machine (or container) has {total / GB:.1f} GB. "
+            "Use a larger one."
         )
-    if target == "demo" and available < MEMORY_GB * GB:
+    if target != "demo":
+        return
+    if available < FREE_MEMORY_GB * GB:
         raise SetUpError(
-            f"{MEMORY_GB} GB of free memory are needed, {available / GB:.1f} GB are free now. "
-            "End other programs and try again."
+            f"the demo needs {FREE_MEMORY_GB} GB of memory that nothing else uses (up to "
+            f"{MOST_SWAP_GB} GB of it may be swap), {available / GB:.1f} GB are free now. "
+            "End other programs, or add swap, and try again."
         )
 
 
 def memory_bytes() -> tuple[int, int]:
-    """Total and available bytes; a container's limit counts when it is smaller."""
+    """Total and available bytes, with some swap; a container's limit counts when it is smaller."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     kib_by_name = {line.split(":")[0]: int(line.split()[1]) for line in lines}
-    total, available = kib_by_name["MemTotal"] * 1024, kib_by_name["MemAvailable"] * 1024
+    total = kib_by_name["MemTotal"] * 1024
+    swap = min(kib_by_name["SwapFree"] * 1024, int(MOST_SWAP_GB * GB))
+    available = kib_by_name["MemAvailable"] * 1024 + swap
     try:
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text())
@@ -143,7 +151,7 @@ def memory_bytes() -> tuple[int, int]:
 
 def check_disk(target: str, todo: set[str]) -> None:
     needed = 0.0
-    if target == "demo" and needs_model():
+    if target == "demo" and needs_model() and is_on_this_disk(model_folder()):
         needed += MODEL_GB
     if "cpu" in todo:
         needed += PACKAGES_GB
@@ -160,16 +168,18 @@ def check_disk(target: str, todo: set[str]) -> None:
 
 
 def needs_model() -> bool:
-    """Whether the packaged model is still to be made, on the disk that this folder is on.
-
-    On another disk, or for another model, the demo looks by itself once it is installed.
-    """
+    """Whether the packaged model is still to be made."""
     if os.environ.get("INFERSCALE_ENGINE__MODEL", "packaged") != "packaged":
         return False
-    cache = os.environ.get("INFERSCALE_ENGINE__MODEL_CACHE_DIR", MODEL_CACHE_DIR)
-    folder = Path(cache).expanduser()
-    if any(folder.glob("*/*.safetensors")):
-        return False
+    return not any(model_folder().glob("*/*.safetensors"))
+
+
+def model_folder() -> Path:
+    return Path(os.environ.get("INFERSCALE_ENGINE__MODEL_CACHE_DIR", MODEL_CACHE_DIR)).expanduser()
+
+
+def is_on_this_disk(folder: Path) -> bool:
+    """On another disk the demo looks by itself, once it is installed."""
     return existing(folder).stat().st_dev == ROOT.stat().st_dev
 
 
