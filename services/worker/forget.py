@@ -84,6 +84,7 @@ class Forget:
             readers |= self._stale(newest)
         version = max(user.memory_version, newest.memory_version if newest else 0)
         purged = await self._drop(user.scope, gone, readers | set(dependant_ids), version)
+        await self._compare_disk(user)
         return replace(purged, user_cache=num_removed)
 
     async def stale_chunks(self, snapshot: UserSnapshot) -> None:
@@ -105,12 +106,21 @@ class Forget:
     async def _update_user(self, user: UserAt, held: UserSnapshot, gone: frozenset[FactId]) -> int:
         """Bring the user's copy beyond the removal; without control, drop the copy."""
         try:
-            newest = await self._users.at_least(user)
+            newest = await self._users.at_least(user, with_disk=False)
         except InferScaleError as exc:
             _log.warning("forget.user_dropped", exc=exc)
             self._users.drop(user.scope)
             return len(gone & held.facts.keys())
         return len((gone & held.facts.keys()) - newest.facts.keys())
+
+    async def _compare_disk(self, user: UserAt) -> None:
+        """After the forget, which counts what it drops on disk. What is left there and nobody
+        asked for since the start goes with it; and the rest is sealed under the new key."""
+        try:
+            await self._users.compare_disk(user)
+        except InferScaleError as exc:
+            # The old key is destroyed all the same: nothing of before can be read after a start.
+            _log.warning("forget.disk_not_compared", exc=exc)
 
     async def _drop(
         self, scope: UserScope, facts: Iterable[FactId], readers: set[FactId], version: int

@@ -66,10 +66,12 @@ class UserAt:
 
 @dataclass(slots=True)
 class _Slot:
-    """The lock is held while changes are fetched. disk_key: the one the disk was compared under."""
+    """The lock is held while changes are fetched. disk_key: the one the disk was compared under.
+    next_disk_key: the one it is to be compared under, until that was tried."""
 
     snapshot: UserSnapshot
     disk_key: DiskKey | None = None
+    next_disk_key: DiskKey | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -111,13 +113,14 @@ class UserCache:
     def drop(self, scope: UserScope) -> None:
         self._slots.pop(scope, None)
 
-    async def at_least(self, user: UserAt) -> UserSnapshot:
+    async def at_least(self, user: UserAt, *, with_disk: bool = True) -> UserSnapshot:
         """The user's memory at `user.memory_version` or later; fetches what is missing.
 
         Of a user at version 0 nothing is fetched: control could not note this worker as a holder,
         so a later delete would not ask it for what was written since. With a user's first changes,
-        and after each delete or update, what the disk has of the user is compared with them.
-        Raises Unavailable when control does not answer or has not reached that version.
+        and after each delete or update, what the disk has of the user is compared with them;
+        without `with_disk` the next call does that. Raises Unavailable when control does not answer
+        or has not reached that version.
         """
         slot = self._use(user.scope)
         async with slot.lock:
@@ -126,7 +129,15 @@ class UserCache:
             if not is_held:
                 with span(names.SYNC, {names.USER_ID: user.user_id}):
                     await self._bring_up(user, slot)
+            if with_disk:
+                await self._compare_disk(slot)
             return slot.snapshot
+
+    async def compare_disk(self, user: UserAt) -> None:
+        """Have the disk compared if it was not since the user's last delete or update. Raises as
+        `at_least`; fetches nothing when there is no disk tier."""
+        if self._disk is not None:
+            await self.at_least(user)
 
     async def _bring_up(self, user: UserAt, slot: _Slot) -> None:
         held = slot.snapshot
@@ -140,10 +151,12 @@ class UserCache:
         slot.snapshot = await asyncio.to_thread(
             lambda: held.apply(delta_from_pages(pages, self._format, keep_turns=self._keep_turns))
         )
-        await self._compare_disk(slot, disk_key_from_pages(pages))
+        slot.next_disk_key = disk_key_from_pages(pages)
 
-    async def _compare_disk(self, slot: _Slot, disk_key: DiskKey | None) -> None:
-        """When it fails, nothing of the user is served from the disk that was not before."""
+    async def _compare_disk(self, slot: _Slot) -> None:
+        """When it fails, nothing of the user is served from the disk that was not before, and the
+        next changes bring another try."""
+        disk_key, slot.next_disk_key = slot.next_disk_key, None
         if self._disk is None or disk_key is None or disk_key == slot.disk_key:
             return
         try:

@@ -53,10 +53,12 @@ class MemoryControl:
     """tenant_id and user_id name the user; `page_size` cuts answers into pages.
 
     with_disk_keys: every answer carries the user's disk key, as if the worker asked for it.
+    dimension: of the vectors, for a worker with another embedder; they are padded.
     """
 
-    def __init__(self, *, page_size: int = 5) -> None:
+    def __init__(self, *, page_size: int = 5, dimension: int = DIMENSION) -> None:
         self._embedder = WordEmbedder()
+        self._dimension = dimension
         self._page_size = page_size
         self.users: dict[tuple[str, str], User] = {}
         self.num_lists = 0
@@ -84,7 +86,7 @@ class MemoryControl:
             revision=known.revision + 1 if known else 1,
             memory_version=user.version,
             text=text,
-            embedding=self._embedder.embed([text])[0].astype("<f4").tobytes(),
+            embedding=self._vector(text),
             conversation_id="talk" if turn_ids else "",
             turn_ids=turn_ids,
         )
@@ -108,6 +110,11 @@ class MemoryControl:
         user.removed[identifier] = user.version
         user.facts.pop(identifier, None)
         user.turns.pop(identifier, None)
+
+    def _vector(self, text: str) -> bytes:
+        padded = np.zeros(self._dimension, dtype="<f4")
+        padded[:DIMENSION] = self._embedder.embed([text])[0]
+        return padded.tobytes()
 
     async def list_changes(
         self, tenant_id: TenantId, user_id: UserId, after_version: int

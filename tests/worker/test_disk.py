@@ -177,6 +177,21 @@ async def test_the_disk_is_compared_at_the_first_touch_and_after_each_epoch_only
     assert epochs == [0, 1, 2]
 
 
+async def test_a_comparison_can_be_left_to_the_next_call(
+    tmp_path: Path, control: MemoryControl
+) -> None:
+    """As a forget does, so that it counts itself what it drops on disk."""
+    worker = Worker(tmp_path, control)
+    keys = await worker.store_all()
+    control.remove("b")
+    await worker.users.at_least(control.at(), with_disk=False)
+    assert worker.readable(keys) == {"a", "b", "c"}
+    await worker.users.compare_disk(control.at())
+    assert worker.readable(keys) == {"a"}
+    await worker.users.compare_disk(control.at())
+    assert len(worker.engine.requests) == 2
+
+
 async def test_without_a_key_from_control_the_disk_is_left_alone(
     tmp_path: Path, control: MemoryControl
 ) -> None:
