@@ -206,6 +206,16 @@ def test_a_disk_tier_lies_on_a_volume_that_outlives_the_pod(render: Render) -> N
     assert claim["metadata"]["name"] == "cache"
 
 
+def test_a_disk_tier_may_fill_its_volume(render: Render) -> None:
+    found = render({"worker": {"disk": {"size": "64Gi"}}})
+    assert "INFERSCALE_ENGINE__DISK_DIR" in variables(found["StatefulSet", "worker-main"])
+
+
+def test_the_chart_knows_the_default_bound_of_a_disk_tier() -> None:
+    bound = Settings().engine.disk_bytes
+    assert f"default {bound} " in (CHART / "templates" / "validate.yaml").read_text()
+
+
 def test_a_digest_wins_over_a_tag(render: Render) -> None:
     digest = f"sha256:{'0' * 64}"
     found = render({"image": {"control": {"tag": "1", "digest": digest}}})
@@ -266,6 +276,21 @@ def test_a_pool_is_removed_by_null(render: Render) -> None:
         (
             {"worker": {"settings": {"engine": {"model": "m", "disk_bytes": 1 << 30}}}},
             "disk.size is empty; give a size or remove the bound",
+        ),
+        (
+            {"worker": {"disk": {"size": "63Gi"}}},
+            "lets each of 1 ranks take 68719476736 bytes; enlarge the volume or lower the bound",
+        ),
+        (
+            {
+                "worker": {
+                    "disk": {"size": "10Gi"},
+                    "settings": {
+                        "engine": {"model": "m", "disk_bytes": 6 << 30, "tensor_parallel_size": 2}
+                    },
+                }
+            },
+            "lets each of 2 ranks take 6442450944 bytes",
         ),
         (
             {"worker": {"settings": {"engine": {"model": "m", "disk_dir": "/somewhere"}}}},
