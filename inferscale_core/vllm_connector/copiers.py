@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from inferscale_core.kernels.capture.reference import capture_quantised, capture_rows
@@ -17,7 +15,7 @@ from inferscale_core.kv.rope import RotaryTable, Turn, rotation, shift, unrotati
 from inferscale_core.kv.storage import Arena
 from inferscale_core.vllm_connector.layout import PagedLayer
 from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
-from inferscale_core.vllm_connector.staging import PinnedRing, num_tokens_of, write_lines
+from inferscale_core.vllm_connector.staging import open_sender, plain_lines
 
 
 class Copier(Protocol):
@@ -104,20 +102,19 @@ class TorchCopier:
         self, copies: Sequence[Copy]
     ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, list[int]]]:
         """For each KV cache group arena slots, origins, positions, cache slots, and its layers."""
-        num_lines = FIRST_CACHE_LINE + self._num_groups
-        lines = np.empty((num_lines, num_tokens_of(copies)), dtype=np.int64)
-        write_lines(copies, lines)
+        lines = plain_lines(copies, self._num_groups)
         for group in range(self._num_groups):
             own = lines[[0, 1, 2, FIRST_CACHE_LINE + group]]
             # The engine's write op reads slots as if contiguous, whatever their strides.
-            kept = np.ascontiguousarray(own[:, own[3] != PAD_SLOT])
-            columns = torch.from_numpy(kept).to(self._arena.rows.device)
+            kept = own[:, own[3] != PAD_SLOT].contiguous()
+            columns = kept.to(self._arena.rows.device)
             indices = [i for i, layer in enumerate(self._layers) if layer.group == group]
             yield columns[0], columns[1], columns[2], columns[3], indices
 
 
 class FusedCopier:
-    """One kernel launch for all alike layers and all requests of a step. CUDA only."""
+    """One kernel launch for all alike layers and all requests of a step. On a GPU, and for tests
+    in Triton's interpreter."""
 
     def __init__(
         self,
@@ -138,19 +135,19 @@ class FusedCopier:
             ]
             alike = group_layers(members, arena.layout, layers[0].block_size)
             self._groups.append((FIRST_CACHE_LINE + group, alike))
-        self._ring = PinnedRing(arena.rows.device, num_groups)
+        self._send = open_sender(arena.rows.device, num_groups)
 
     def inject(self, copies: Sequence[Copy]) -> None:
         from inferscale_core.kernels.compose.launch import compose
 
-        lines = self._ring.to_device(copies)
+        lines = self._send(copies)
         for cache_line, layers in self._groups:
             compose(self._arena.rows, layers, lines, cache_line)
 
     def capture(self, copies: Sequence[Copy]) -> None:
         from inferscale_core.kernels.capture.launch import capture
 
-        lines = self._ring.to_device(copies)
+        lines = self._send(copies)
         for cache_line, layers in self._groups:
             capture(self._arena.rows, layers, lines, cache_line)
 

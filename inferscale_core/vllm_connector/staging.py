@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +11,9 @@ from torch import Tensor
 
 from inferscale_core.kernels.paged import FIRST_CACHE_LINE
 from inferscale_core.vllm_connector.metadata import Copy
+
+Sender = Callable[[Sequence[Copy]], Tensor]
+"""Gives the lines of `write_lines`, on the device, in order of the current stream."""
 
 RING_BUFFERS = 4
 """A step fills two at most, and the engine runs at most one step ahead of the device."""
@@ -29,6 +32,20 @@ def write_lines(copies: Sequence[Copy], lines: NDArray[np.int64]) -> None:
     np.concatenate([copy.cache_slots for copy in copies], axis=1, out=lines[FIRST_CACHE_LINE:])
 
 
+def open_sender(device: torch.device, num_groups: int) -> Sender:
+    """num_groups: KV cache groups of every copy."""
+    if device.type == "cuda":
+        return PinnedRing(device, num_groups).to_device
+    return lambda copies: plain_lines(copies, num_groups)
+
+
+def plain_lines(copies: Sequence[Copy], num_groups: int) -> Tensor:
+    """The lines of `write_lines`, in memory of their own."""
+    lines = np.empty((FIRST_CACHE_LINE + num_groups, num_tokens_of(copies)), dtype=np.int64)
+    write_lines(copies, lines)
+    return torch.from_numpy(lines)
+
+
 class PinnedRing:
     """Pinned buffers, used in turn, from which lists of copies go to the device unwaited for.
 
@@ -44,7 +61,7 @@ class PinnedRing:
         self._next = 0
 
     def to_device(self, copies: Sequence[Copy]) -> Tensor:
-        """The lines of `write_lines`, on the device, in order of the current stream."""
+        """See `Sender`."""
         num_tokens = num_tokens_of(copies)
         turn, self._next = self._next, (self._next + 1) % RING_BUFFERS
         self._read[turn].synchronize()
