@@ -10,6 +10,9 @@ facts, encoded by the default recipe.
                      memory straight to the engine, which has them in its own prefix cache, and a
                      tail of the same length. In turn, each chat with a question of its own.
     break_even       what the worker measures when it starts
+    retrieval_beside_decoding
+                     embed and retrieve while the engine, a process of its own on the same GPU,
+                     generates for others
 """
 
 from __future__ import annotations
@@ -57,6 +60,16 @@ NUM_FACTS = 254
 """Of one user of LoCoMo."""
 
 SERVED_WAIT_S = 5.0
+LOAD_S = 2.0
+"""For all answers to have been begun."""
+
+BENCHMARKS = {
+    "gpu_query": "query_to_token",
+    "gpu_break_even": "break_even",
+    "gpu_retrieval_beside_decoding": "retrieval_beside_decoding",
+}
+"""Each with the kind of its rows."""
+
 USER = UserAt(TenantId("bench"), UserId("user"), NUM_FACTS)
 
 
@@ -225,6 +238,43 @@ def _check(bench: Bench, chat: ChatPlan, served: Served) -> None:
     assert (tokens.injected_tokens, tokens.native_tokens) == (wanted, 0), tokens
 
 
+async def beside_decoding(
+    bench: Bench, clients: int, k: int, questions: Sequence[str]
+) -> dict[str, Any]:
+    """What embedding and retrieving take in the worker while `clients` answers are generated."""
+    chat = await bench.plan(questions[0], k)
+    long = SamplingOptions(max_tokens=4000, min_tokens=4000)
+
+    async def generate() -> None:
+        params = RequestParams(uuid.uuid4().hex)
+        request = EngineRequest(chat.plan.token_ids, params, "decoding", long)
+        async for _ in bench.host.stream(request):
+            pass
+
+    decoding = [asyncio.create_task(generate()) for _ in range(clients)]
+    try:
+        await asyncio.sleep(LOAD_S)
+        plans = [await bench.plan(question, k) for question in questions]
+        assert not any(task.done() for task in decoding), "the answers were too short"
+    finally:
+        for task in decoding:
+            task.cancel()
+        await asyncio.gather(*decoding, return_exceptions=True)
+    times = [plan.times for plan in plans]
+    both = [time.embed_ms + time.retrieve_ms for time in times]
+    return {
+        "kind": "retrieval_beside_decoding",
+        "clients": clients,
+        "facts": NUM_FACTS,
+        "k": k,
+        "unit": "ms",
+        "ms": statistics.median(both),
+        "ms_p95": statistics.quantiles(both, n=20)[-1],
+        "embed": statistics.median(time.embed_ms for time in times),
+        "search": statistics.median(time.retrieve_ms for time in times),
+    }
+
+
 def break_even_rows(bench: Bench) -> list[dict[str, Any]]:
     return [
         {
@@ -264,6 +314,10 @@ async def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             questions = corpus.questions(arguments.pairs + 3, seed=k)
             figures.append(await query_to_token(bench, k, questions))
             print(figures[-1], flush=True)
+        for clients in arguments.clients:
+            questions = corpus.questions(arguments.pairs, seed=clients)
+            figures.append(await beside_decoding(bench, clients, 20, questions))
+            print(figures[-1], flush=True)
     about = {"model": folder.name, "embedder": Path(arguments.embedder).name}
     return [{**about, **figure} for figure in figures]
 
@@ -275,13 +329,14 @@ def main() -> None:
     parser.add_argument("--embedder", default="packaged", help="a folder, `packaged` or `random`")
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--ks", type=int, nargs="+", default=[5, 10, 20, 50, 130])
+    parser.add_argument("--clients", type=int, nargs="*", default=[0, 10, 50])
     parser.add_argument("--arena-bytes", type=int, default=4 << 30)
     arguments = parser.parse_args()
     figures = asyncio.run(run(arguments))
     make = gpu_rows if torch.cuda.is_available() else make_rows
-    even = [figure for figure in figures if figure["kind"] == "break_even"]
-    asked = [figure for figure in figures if figure["kind"] != "break_even"]
-    rows = make("gpu_query", asked) + make("gpu_break_even", even)
+    rows = []
+    for benchmark, kind in BENCHMARKS.items():
+        rows += make(benchmark, [figure for figure in figures if figure["kind"] == kind])
     arguments.out.write_text(json.dumps(rows, indent=1))
 
 

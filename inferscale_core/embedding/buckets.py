@@ -6,6 +6,7 @@ Padding changes no vector by more than rounding does: padded tokens are masked.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,8 +30,15 @@ class Bucket:
     """One shape: inputs at a fixed place, and the pass over them, recorded where CUDA is there."""
 
     def __init__(
-        self, forward: Forward, num_texts: int, length: int, pad_id: int, device: torch.device
+        self,
+        forward: Forward,
+        num_texts: int,
+        length: int,
+        pad_id: int,
+        device: torch.device,
+        pool: Any = None,
     ) -> None:
+        """pool: graphs whose runs never overlap may share the memory of what they compute."""
         self._forward = forward
         self._pad_id = pad_id
         self._host = torch.zeros(
@@ -40,7 +48,7 @@ class Bucket:
         self._graph: Any = None
         self._outputs = torch.empty(0)
         if device.type == "cuda":
-            self._record()
+            self._record(pool)
 
     def run(self, token_ids: Sequence[Sequence[int]]) -> torch.Tensor:
         """[len(token_ids), dimension], valid until the next run."""
@@ -62,7 +70,7 @@ class Bucket:
             ids[row, : len(text)] = text
             mask[row, : len(text)] = 1
 
-    def _record(self) -> None:
+    def _record(self, pool: Any) -> None:
         """Source: torch 2.11, CUDAGraph: warm up on a side stream before capturing."""
         self._fill([])
         self._inputs.copy_(self._host)
@@ -73,7 +81,7 @@ class Bucket:
                 self._forward(*self._inputs)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             self._outputs = self._forward(*self._inputs)
         self._graph = graph
 
@@ -114,13 +122,14 @@ class Buckets:
         return _Eager(self._forward, num_texts, longest, self._pad_id, self._device)
 
     def _make(self, max_tokens: int) -> None:
+        lengths = [size for size in LENGTHS if size <= max(max_tokens, LENGTHS[0])]
+        pool = torch.cuda.graph_pool_handle() if self._device.type == "cuda" else None
         try:
             with torch.inference_mode():
-                for batch in BATCHES:
-                    for length in (size for size in LENGTHS if size <= max(max_tokens, LENGTHS[0])):
-                        self._by_shape[batch, length] = Bucket(
-                            self._forward, batch, length, self._pad_id, self._device
-                        )
+                for shape in itertools.product(BATCHES, lengths):
+                    self._by_shape[shape] = Bucket(
+                        self._forward, *shape, self._pad_id, self._device, pool
+                    )
         except RuntimeError as exc:
             # A model that looks at its values on the host cannot be recorded; it runs as it is.
             _log.warning("embedder.not_recorded", exc=exc)
@@ -130,5 +139,5 @@ class Buckets:
 class _Eager(Bucket):
     """A shape for one call."""
 
-    def _record(self) -> None:
+    def _record(self, pool: Any) -> None:
         """Nothing: it would be used once."""
