@@ -14,7 +14,7 @@ import triton.language as tl
 from inferscale_core.kernels.codes.kernel import INT4_GROUP, load_cached, rounded, to_fp8
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["cache_line", "num_tokens"])  # No compiling while serving.
 def capture_kernel(
     rows_ptr,
     cache_ptrs_ptr,

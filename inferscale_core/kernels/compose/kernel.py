@@ -20,7 +20,7 @@ import triton.language as tl
 from inferscale_core.kernels.codes.kernel import load_cached, load_quantised, store_cached
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["cache_line", "num_tokens"])  # No compiling while serving.
 def compose_kernel(
     rows_ptr,
     cache_ptrs_ptr,
