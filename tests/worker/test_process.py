@@ -6,9 +6,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import grpc.aio
 import psutil
@@ -34,7 +35,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 @asynccontextmanager
 async def worker_process(
-    model: Path, control_port: int, port: int
+    model: Path, control_port: int, port: int, settings: Mapping[str, str] = MappingProxyType({})
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Killed at the end if it is still there."""
     environment = {
@@ -53,7 +54,7 @@ async def worker_process(
         "INFERSCALE_EMBEDDER__DEVICE": "cpu",
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.worker", env={**os.environ, **environment}
+        sys.executable, "-m", "services.worker", env={**os.environ, **environment, **settings}
     )
     try:
         yield process
