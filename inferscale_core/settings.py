@@ -139,6 +139,15 @@ class EngineSettings(_Section):
     page_tokens: int = Field(4, ge=1, le=64)
     """Tokens of one arena page."""
 
+    host_bytes: int | None = Field(None, ge=0)
+    """Bytes of host memory that hold copies of chunks on each rank, so that the arena can give them
+    up. 0: none. Default: twice `arena_bytes` on a GPU, none on a CPU, where the arena is in host
+    memory itself."""
+
+    tenant_share: float = Field(1.0, gt=0, le=1)
+    """Share of each tier that a tenant's chunks may take before they give way first, when others
+    need room. 1: tenants are alike."""
+
     disk_dir: str | None = None
     """Folder of the disk tier: on a local disk, and this worker's alone. Chunks there are encrypted
     and survive a restart. None: there is no disk tier."""

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
+from inferscale_core.kv.fences import Fences
 from inferscale_core.kv.pages import PagePool, Pages
 from inferscale_core.kv.tiers import Entry, Place, Room, Tier
 from inferscale_core.memory.canonical import scope_of
@@ -101,7 +103,7 @@ class ChunkDirectory:
         self._entries: dict[ChunkKey, Entry] = {}
         self._keys_by_scope: dict[UserScope, set[ChunkKey]] = {}
         self._readers: dict[ChunkKey, set[ChunkKey]] = {}
-        self._fences: dict[UserScope, int] = {}
+        self._fences = Fences()
         self._moved: list[Moved] = []
         self.generation = 0
         """Grows whenever a chunk begins or ceases to be found, or to be on the GPU."""
@@ -141,18 +143,12 @@ class ChunkDirectory:
     def of_scope(self, scope: UserScope) -> list[Entry]:
         return [self._entries[key] for key in self._keys_by_scope.get(scope, ())]
 
-    def is_fenced(self, scope: UserScope, planned_version: int) -> bool:
-        """Whether something of the scope was forgotten after this version was planned."""
-        return planned_version < self._fences.get(scope, 0)
-
-    def drop_fences(self, scopes: Iterable[UserScope]) -> None:
-        """No capture that was planned before the newest forget of these can come any more."""
-        for scope in scopes:
-            self._fences.pop(scope, None)
-
-    @property
-    def num_fences(self) -> int:
-        return len(self._fences)
+    def is_fenced(
+        self, scope: UserScope, planned_version: int, planned_at: float = float("inf")
+    ) -> bool:
+        """Whether something of the scope was, or may have been, forgotten after this was planned.
+        See `kv.fences`."""
+        return self._fences.stop(scope, planned_version, planned_at)
 
     # Writing.
 
@@ -187,7 +183,7 @@ class ChunkDirectory:
         assert entry.gpu is not None
         assert not entry.is_published
         if entry.gpu.is_dropped:
-            self.gpu.unpin(entry.gpu)
+            self.gpu.unpin([entry.gpu])
             return False
         self.gpu.written(entry.gpu)
         entry.is_published = True
@@ -202,7 +198,7 @@ class ChunkDirectory:
         if not entry.gpu.is_dropped:
             self.gpu.drop(entry.gpu)
             self._unlink(entry)
-        self.gpu.unpin(entry.gpu)
+        self.gpu.unpin([entry.gpu])
 
     def adopt(
         self,
@@ -233,23 +229,21 @@ class ChunkDirectory:
 
     # Reading.
 
-    def pin(self, entries: Iterable[Entry]) -> None:
-        """The entries' rows in the arena are kept until `unpin`. All are there, or on the way."""
-        for entry in entries:
-            assert entry.gpu is not None
-            self.gpu.pin(entry.gpu)
+    def read(self, entries: Iterable[Entry]) -> list[Place]:
+        """A request reads the entries, all in the arena: their rows are kept until `unpin`, and
+        eviction takes note."""
+        places = _in_arena(entries)
+        self.gpu.pin(places)
+        self.gpu.use(places)
+        return places
 
-    def use(self, entries: Iterable[Entry]) -> None:
-        """A request reads the entries from the arena: what eviction goes by."""
-        for entry in entries:
-            assert entry.gpu is not None
-            self.gpu.use(entry.gpu)
+    def pin(self, entries: Iterable[Entry]) -> None:
+        """The entries' rows in the arena are kept until `unpin`."""
+        self.gpu.pin(_in_arena(entries))
 
     def unpin(self, entries: Iterable[Entry]) -> None:
         """End one reader of each. What was forgotten meanwhile is freed by the last."""
-        for entry in entries:
-            assert entry.gpu is not None
-            self.gpu.unpin(entry.gpu)
+        self.gpu.unpin(_in_arena(entries))
 
     # Moving between tiers.
 
@@ -257,10 +251,10 @@ class ChunkDirectory:
         """Copy a chunk to another tier, evicting there for room. None when there is none."""
         assert source.is_written
         room = self.rooms[to]
-        self.rooms[source.tier].pin(source)
+        self.rooms[source.tier].pin([source])
         target = room.reserve(entry)
         if target is None:
-            self.rooms[source.tier].unpin(source)
+            self.rooms[source.tier].unpin([source])
             return None
         return Transfer(entry, source, target)
 
@@ -268,7 +262,7 @@ class ChunkDirectory:
         """Every rank has copied, or one could not: then the target is given up, and a source that
         could not be read into the arena as well."""
         entry, source, target = transfer.entry, transfer.source, transfer.target
-        self.rooms[source.tier].unpin(source)
+        self.rooms[source.tier].unpin([source])
         if succeeded and not target.is_dropped:
             self._arrived(entry, target)
             return
@@ -276,7 +270,7 @@ class ChunkDirectory:
         if not target.is_dropped:
             room.drop(target)
             entry.detach(target)
-        room.unpin(target)
+        room.unpin([target])
         if not succeeded and target.tier is Tier.GPU:
             self.lost(source)
 
@@ -294,7 +288,7 @@ class ChunkDirectory:
 
         In all tiers. Captures planned before `version` are refused from now on.
         """
-        self._fences[scope] = max(version, self._fences.get(scope, 0))
+        self._fences.raise_to(scope, version)
         wanted = set(fact_ids)
         own = {
             key
@@ -468,6 +462,12 @@ class ChunkDirectory:
         entry = self._entries.get(key)
         if entry is not None:
             entry.num_readers = len(self._readers.get(key, ()))
+
+
+def _in_arena(entries: Iterable[Entry]) -> list[Place]:
+    places = [entry.gpu for entry in entries]
+    assert None not in places, "in the arena, or on the way"
+    return cast(list[Place], places)
 
 
 def num_on_gpu(run: Sequence[Entry]) -> int:

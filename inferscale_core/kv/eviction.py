@@ -9,6 +9,9 @@ any more ages against what is. Having a chunk back means reading a lower tier's 
 one, and encoding it again where there is none: dearer the more tokens it has and the more chunks
 saw it, because those need it when they are encoded again.
 
+A use costs nothing here: it makes a place worth more than when it was queued, so that is found out
+when its turn comes.
+
 A tenant that holds more than its share of a tier gives way first: its own requests push out its
 own chunks, and the requests of others push out its chunks before anybody else's.
 
@@ -35,17 +38,18 @@ RESTORE_COST = 0.1
 from disk in 1 to 2 ms, and a request's tokens wait for them either way."""
 
 HALF_LIFE = 8.0
-"""Heat halves after so many uses per place that the tier holds: `benchmarks.hit_rate` is flat
-between 4 and 32 and worse without fading."""
+"""Heat halves when a chunk was not used while as many others were as the tier holds, so many times
+over: `benchmarks.hit_rate` is flat between 4 and 32 and worse without fading."""
 
 
 class Candidate(Protocol):
-    """A chunk's place in a tier, as far as eviction looks at it."""
+    """A chunk's place in a tier, as far as eviction looks at it. is_queued is the queue's own."""
 
     holder: int
     num_pages: int
     num_pins: int
     clock: float
+    is_queued: bool
 
     @property
     def tenant(self) -> str: ...
@@ -105,8 +109,9 @@ class LazyHeap(Generic[C]):
 class EvictionQueue(Generic[C]):
     """The places of one tier that may have to give way, and what each tenant holds of it.
 
-    A place is queued from `add` to `remove`. One that is pinned when its turn comes leaves the
-    order and must be given back by `unpinned`. Owned by the scheduler thread.
+    A place is in the order from `add` to `remove`. One that is pinned when its turn comes leaves
+    it, is no longer `is_queued`, and must be given back with `unpinned`. Owned by the scheduler
+    thread.
     """
 
     def __init__(self, num_pages: int, tenant_share: float = 1.0) -> None:
@@ -117,13 +122,6 @@ class EvictionQueue(Generic[C]):
         self._pages_by_tenant: dict[str, int] = {}
         self._over: set[str] = set()
         self.clock = 0.0
-
-    def __contains__(self, place: C) -> bool:
-        return place in self._order
-
-    @property
-    def num_queued(self) -> int:
-        return len(self._order)
 
     def pages_of(self, tenant: str) -> int:
         return self._pages_by_tenant.get(tenant, 0)
@@ -144,6 +142,7 @@ class EvictionQueue(Generic[C]):
         self._push(place)
 
     def remove(self, place: C) -> None:
+        place.is_queued = False
         self._order.discard(place)
         order = self._order_by_tenant.get(place.tenant)
         if order is not None:
@@ -151,24 +150,14 @@ class EvictionQueue(Generic[C]):
             if not order:
                 del self._order_by_tenant[place.tenant]
 
-    def used(self, place: C) -> None:
-        """Its chunk was read. Costs nothing but this: the order is put right when its turn comes,
-        since a place is only ever worth more than when it was queued."""
-        place.clock = self.clock
-
     def unpinned(self, place: C) -> None:
-        """The last reader of a queued place ended."""
-        if self._limit is None:
-            is_in_order = place in self._order
-        else:
-            own = self._order_by_tenant.get(place.tenant)
-            is_in_order = place in self._order and own is not None and place in own
-        if not is_in_order:
-            self._push(place)
+        """The last reader of a place that had left the order ended."""
+        assert not place.is_queued
+        self._push(place)
 
     def cheapened(self, place: C) -> None:
         """Having the chunk back has become cheaper: it moves forward in the order."""
-        if place in self._order:
+        if place.is_queued:
             self._push(place)
 
     def victim(self, tenant: str, num_pages: int) -> C | None:
@@ -198,6 +187,7 @@ class EvictionQueue(Generic[C]):
 
     def _push(self, place: C) -> None:
         worth = self._worth(place)
+        place.is_queued = True
         self._order.push(place, worth)
         if self._limit is not None:
             self._order_by_tenant.setdefault(place.tenant, LazyHeap()).push(place, worth)
@@ -206,6 +196,7 @@ class EvictionQueue(Generic[C]):
         while order is not None and (found := order.pop()) is not None:
             priority, place = found
             if place.num_pins:
+                place.is_queued = False
                 continue
             worth = self._worth(place)
             if worth > priority:

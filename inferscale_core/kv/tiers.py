@@ -12,7 +12,7 @@ freed on disk is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -91,7 +91,8 @@ class Entry:
 class Place:
     """A chunk in one tier. rows: [num_tokens], int64: its rows there; empty on disk.
 
-    is_reported: somebody was told that its end is pending, and is told of the end.
+    is_permanent: never evicted. is_reported: somebody was told that its end is pending, and is told
+    of the end.
     """
 
     entry: Entry
@@ -99,10 +100,12 @@ class Place:
     holder: int
     num_pages: int
     rows: NDArray[np.int64]
+    is_permanent: bool
     num_pins: int = 1
     is_written: bool = False
     is_dropped: bool = False
     is_reported: bool = False
+    is_queued: bool = False
     clock: float = 0.0
 
     @property
@@ -166,7 +169,7 @@ class Room:
         pages = self.pages.take(self._next_holder, entry.num_tokens)
         assert pages is not None, "room was made"
         rows = self.rows_of(pages)[: entry.num_tokens]
-        place = Place(entry, self.tier, self._next_holder, num_pages, rows)
+        place = Place(entry, self.tier, self._next_holder, num_pages, rows, entry.is_permanent)
         self.places[place.holder] = place
         self.num_pinned += num_pages
         self.queue.took(entry.tenant, num_pages)
@@ -178,38 +181,44 @@ class Room:
         assert not place.is_written
         assert not place.is_dropped
         place.is_written = True
-        if not place.entry.is_permanent:
+        if not place.is_permanent:
             self.queue.add(place)
-        self.unpin(place)
+        self.unpin([place])
 
-    def pin(self, place: Place) -> None:
-        if place.num_pins == 0:
-            self.num_pinned += place.num_pages
-            if not place.entry.is_permanent:
-                self.num_evictable -= place.num_pages
-        place.num_pins += 1
+    def pin(self, places: Iterable[Place]) -> None:
+        for place in places:
+            if place.num_pins == 0:
+                self.num_pinned += place.num_pages
+                if not place.is_permanent:
+                    self.num_evictable -= place.num_pages
+            place.num_pins += 1
 
-    def unpin(self, place: Place) -> None:
-        """End one reader, or the writer of a dropped place."""
-        place.num_pins -= 1
-        if place.num_pins:
-            assert place.num_pins > 0
-            return
-        self.num_pinned -= place.num_pages
-        if place.is_dropped:
-            self._free(place)
-        elif not place.entry.is_permanent:
-            self.num_evictable += place.num_pages
-            self.queue.unpinned(place)
+    def unpin(self, places: Iterable[Place]) -> None:
+        """End one reader of each, or the writer of a dropped place."""
+        for place in places:
+            place.num_pins -= 1
+            if place.num_pins:
+                assert place.num_pins > 0
+                continue
+            self.num_pinned -= place.num_pages
+            if place.is_dropped:
+                self._free(place)
+            elif not place.is_permanent:
+                self.num_evictable += place.num_pages
+                if not place.is_queued:
+                    self.queue.unpinned(place)
 
-    def use(self, place: Place) -> None:
-        """Somebody asked for the chunk."""
-        entry = place.entry
-        self.now += 1
-        age = (self.now - entry.used_at) / (HALF_LIFE * len(self.places))
-        entry.heat = 1.0 + entry.heat * 0.5**age
-        entry.used_at = self.now
-        place.clock = self.queue.clock
+    def use(self, places: Iterable[Place]) -> None:
+        """Somebody asked for the chunks."""
+        now, clock = self.now, self.queue.clock
+        fading = 1.0 / (HALF_LIFE * max(1, len(self.places)))
+        for place in places:
+            entry = place.entry
+            now += 1
+            entry.heat = 1.0 + entry.heat / (1.0 + fading * (now - entry.used_at))
+            entry.used_at = now
+            place.clock = clock
+        self.now = now
 
     def drop(self, place: Place) -> bool:
         """The place cannot be found any more. Whether its end must wait for a pin."""
@@ -218,7 +227,7 @@ class Room:
         self.queue.remove(place)
         if place.num_pins:
             return True
-        if not place.entry.is_permanent:
+        if not place.is_permanent:
             self.num_evictable -= place.num_pages
         self._free(place)
         return False
@@ -244,7 +253,7 @@ class Room:
         evictable = [
             place
             for place in self.places.values()
-            if place.num_pins == 0 and not place.entry.is_permanent
+            if place.num_pins == 0 and not place.is_permanent
         ]
         for place in self.places.values():
             assert place.num_pins >= 0

@@ -27,6 +27,7 @@ class Capture:
 
     Done only if everything before `start` that `spans` names was really injected, and only if
     `planned_version` is not older than the newest `Forget` of the scope; refused otherwise.
+    `planned_at`: a time (time.monotonic) at which that version was the user's newest.
     `fact` is None for the header, whose chunk is never evicted.
     """
 
@@ -36,6 +37,7 @@ class Capture:
     prefix_keys: tuple[ChunkKey, ...]
     fact: FactRef | None
     planned_version: int
+    planned_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class RequestParams:
                 "prefix_keys": "\n".join(capture.prefix_keys),
                 "fact": [capture.fact.fact_id, capture.fact.revision] if capture.fact else None,
                 "planned_version": capture.planned_version,
+                "planned_at": capture.planned_at,
             }
         if self.forget:
             forget = self.forget
@@ -176,6 +179,7 @@ def _capture(value: Any) -> Capture | None:
         prefix_keys=tuple(map(ChunkKey, _lines(value, "prefix_keys"))),
         fact=fact,
         planned_version=_count(value, "planned_version", minimum=0),
+        planned_at=_seconds(value, "planned_at"),
     )
 
 
@@ -223,6 +227,13 @@ def _lines(body: Mapping[str, Any], name: str) -> list[str]:
     if not isinstance(value, str):
         raise MalformedParams(f"{name}: not a string")
     return value.split("\n") if value else []
+
+
+def _seconds(body: Mapping[str, Any], name: str) -> float:
+    value = body.get(name, 0.0)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise MalformedParams(f"{name}: not a number")
+    return float(value)
 
 
 def _count(body: Mapping[str, Any], name: str, *, minimum: int) -> int:

@@ -29,6 +29,7 @@ from inferscale_core.memory.canonical import scope_of
 from inferscale_core.vllm_connector.blocks import BlockTables, token_copy
 from inferscale_core.vllm_connector.config import ConnectorConfig
 from inferscale_core.vllm_connector.events import EventKind
+from inferscale_core.vllm_connector.idle_check import IdleCheck
 from inferscale_core.vllm_connector.metadata import Copy, StepDone, StepMetadata
 from inferscale_core.vllm_connector.params import (
     Capture,
@@ -63,7 +64,7 @@ class ForgetReport:
 class StepRecord:
     """What an executed step gives back: readers, written chunks, injections, forgets to confirm."""
 
-    pinned: list[Entry] = field(default_factory=list)
+    pinned: list[Place] = field(default_factory=list)
     captured: list[tuple[str, Entry]] = field(default_factory=list)
     injected: list[str] = field(default_factory=list)
     forgets: list[ForgetReport] = field(default_factory=list)
@@ -84,6 +85,7 @@ class SchedulerSide:
         self.directory = open_directory(config, tiers)
         self.tiering = Tiering(self.directory, tiers.num_ranks)
         self._usage = UsageReport(self.directory, self._events)
+        self._idle_check = IdleCheck(self.directory)
         self._requests: dict[str, RequestState] = {}
         self._blocks = BlockTables()
         self._pending = StepRecord()
@@ -94,11 +96,10 @@ class SchedulerSide:
 
     def new_request(self, request: Request) -> None:
         """Parse what the request asks of us, and carry out its command."""
-        params = self._parse(request)
-        if params is None:
+        state = self._parse(request)
+        if state is None:
             return
-        num_span_tokens = sum(span.num_tokens for span in params.spans)
-        state = RequestState(request.request_id, params, num_span_tokens)
+        params = state.params
         self._requests[request.request_id] = state
         if params.forget is not None:
             self._forget(params.handle, params.forget)
@@ -174,6 +175,8 @@ class SchedulerSide:
                 self._report_adopted(adopted)
         self._confirm_forgets()
         self._usage.changed(is_idle=not self._requests)
+        if not self._requests and not self._in_flight and not self.has_work:
+            self._idle_check.maybe()
 
     def finished(self, request: Request) -> dict[str, Any] | None:
         """The request ended or was aborted. Work already sent to the ranks goes on."""
@@ -200,19 +203,20 @@ class SchedulerSide:
     def num_steps_in_flight(self) -> int:
         return len(self._in_flight)
 
-    def _parse(self, request: Request) -> RequestParams | None:
+    def _parse(self, request: Request) -> RequestState | None:
         try:
             params = params_from_wire(request.kv_transfer_params)
             if params is None:
                 return None
-            self._check(params, request)
+            num_span_tokens = self._check(params, request)
         except MalformedParams as problem:
             self._reject(request, str(problem))
             return None
-        return params
+        return RequestState(request.request_id, params, num_span_tokens)
 
     @staticmethod
-    def _check(params: RequestParams, request: Request) -> None:
+    def _check(params: RequestParams, request: Request) -> int:
+        """Tokens that the spans hold."""
         num_spans = sum(span.num_tokens for span in params.spans)
         if num_spans >= request.num_prompt_tokens:
             raise MalformedParams("spans: as long as the prompt or longer")
@@ -222,11 +226,12 @@ class SchedulerSide:
             raise MalformedParams("a request with an adapter takes no chunks and gives none")
         capture = params.capture
         if capture is None:
-            return
+            return num_spans
         if capture.start + capture.num_tokens > request.num_prompt_tokens:
             raise MalformedParams("capture: reaches beyond the prompt")
         if capture.start < num_spans:
             raise MalformedParams("capture: starts inside the spans")
+        return num_spans
 
     def _reject(self, request: Request, reason: str) -> None:
         wire = request.kv_transfer_params
@@ -260,11 +265,9 @@ class SchedulerSide:
                 first=supply.start,
             )
         )
-        self.directory.pin(supply.entries)
-        self.directory.use(supply.entries)
+        self._pending.pinned.extend(self.directory.read(supply.entries))
         self.directory.stats.hits += len(supply.entries)
         self.directory.stats.misses += len(state.params.spans) - len(supply.entries)
-        self._pending.pinned.extend(supply.entries)
         self._pending.injected.append(state.params.handle)
 
     def _report_moves(self) -> None:
@@ -345,7 +348,9 @@ class SchedulerSide:
         return None
 
     def _refusal(self, request_id: str, state: RequestState, capture: Capture) -> str | None:
-        if self.directory.is_fenced(scope_of(capture.key), capture.planned_version):
+        if capture.fact is not None and self.directory.is_fenced(
+            scope_of(capture.key), capture.planned_version, capture.planned_at
+        ):
             return "fenced"
         if state.covered < state.num_span_tokens:
             return "missing_prefix"
@@ -376,7 +381,7 @@ class SchedulerSide:
             self._publish(handle, entry)
         self._report_ended(record.zeroed)
         self._unconfirmed.extend(record.forgets)
-        self.directory.unpin(record.pinned)
+        self.directory.gpu.unpin(record.pinned)
 
     def _confirm_forgets(self) -> None:
         """Those whose rows are zeroed and records removed; readers may still hold some up."""

@@ -298,20 +298,18 @@ class Tiering:
     def _reserve(self, request_id: str, entries: list[Entry]) -> None:
         room = self._directory.gpu
         places = [entry.gpu for entry in entries if entry.gpu is not None]
-        for place in places:
-            room.pin(place)
+        room.pin(places)
         missing = [entry for entry in entries if entry.gpu is None]
         num_pages = sum(room.pages.pages_for(entry.num_tokens) for entry in missing)
         if num_pages > room.pages.num_free + room.num_evictable:
-            for place in places:
-                room.unpin(place)
+            room.unpin(places)
             return
         for entry in missing:
             source = entry.fastest
             assert source is not None, "a published chunk is somewhere"
             transfer = self._directory.begin_transfer(entry, source, Tier.GPU)
             assert transfer is not None, "pages were counted"
-            room.pin(transfer.target)
+            room.pin([transfer.target])
             places.append(transfer.target)
             self._move(transfer)
         self._holds[request_id] = Hold(entries, places)
@@ -332,8 +330,7 @@ class Tiering:
     def _let_go(self, request_id: str) -> None:
         hold = self._holds.pop(request_id, None)
         if hold is not None:
-            for place in hold.places:
-                self._directory.gpu.unpin(place)
+            self._directory.gpu.unpin(hold.places)
 
     def _num_permanent(self) -> int:
         room = self._directory.gpu

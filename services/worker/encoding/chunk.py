@@ -61,9 +61,10 @@ class ChunkEncoder:
         self._slots = asyncio.Semaphore(max_in_engine)
         self._waiting_since: dict[ChunkKey, float] = {}
 
-    async def encode(self, snapshot: UserSnapshot, spec: ChunkSpec) -> Outcome:
-        """Store the chunk of one fact, whose prefix should be resident."""
-        request = self._request(snapshot, spec)
+    async def encode(self, snapshot: UserSnapshot, spec: ChunkSpec, planned_at: float) -> Outcome:
+        """Store the chunk of one fact, whose prefix should be resident. planned_at: as `Capture`'s.
+        """
+        request = self._request(snapshot, spec, planned_at)
         async with self._slot(spec.key):
             outcome = await self._run(request, spec)
         if outcome in (Outcome.INTERRUPTED, Outcome.ARENA_FULL):
@@ -133,7 +134,7 @@ class ChunkEncoder:
                 self._mirror.discard(missing.key)
                 return
 
-    def _request(self, snapshot: UserSnapshot, spec: ChunkSpec) -> EngineRequest:
+    def _request(self, snapshot: UserSnapshot, spec: ChunkSpec, planned_at: float) -> EngineRequest:
         fact_ids = snapshot.facts[spec.fact.fact_id].token_ids
         prefix_ids, spans = self._prefix(snapshot, spec)
         capture = Capture(
@@ -143,6 +144,7 @@ class ChunkEncoder:
             prefix_keys=spec.prefix_keys,
             fact=spec.fact,
             planned_version=snapshot.memory_version,
+            planned_at=planned_at,
         )
         return EngineRequest(
             token_ids=(*prefix_ids, *fact_ids),

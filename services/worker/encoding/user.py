@@ -8,6 +8,7 @@ looks again, and what an answer is worth is decided by the facts as they are the
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -77,10 +78,17 @@ class EncodeUser:
         """
         lock = self._locks.setdefault(user.scope, asyncio.Lock())
         async with lock:
+            planned_at = time.monotonic()
             snapshot = await self._users.at_least(user)
             await self._forget.stale_chunks(snapshot)
             run = _Run(
-                snapshot, self._users, self._encoder, self._header, self._mirror, self._arena
+                snapshot,
+                planned_at,
+                self._users,
+                self._encoder,
+                self._header,
+                self._mirror,
+                self._arena,
             )
             async with aclosing(run.results()) as results:
                 async for result in results:
@@ -89,11 +97,13 @@ class EncodeUser:
 
 class _Run:
     """running: chunks in the engine. failed: chunks given up, with the reason. reported: chunks,
-    and facts without one, of which a result was given."""
+    and facts without one, of which a result was given. planned_at: when the snapshot was known to
+    be the user's newest."""
 
     def __init__(
         self,
         snapshot: UserSnapshot,
+        planned_at: float,
         users: UserCache,
         encoder: ChunkEncoder,
         header: HeaderChunk,
@@ -101,6 +111,7 @@ class _Run:
         arena: ArenaSize,
     ) -> None:
         self._snapshot = snapshot
+        self._planned_at = planned_at
         self._users = users
         self._encoder = encoder
         self._header = header
@@ -134,14 +145,17 @@ class _Run:
 
     def _move_on(self) -> None:
         """Take up the user's facts as they are now."""
-        held = self._users.peek(self._snapshot.scope)
-        if held is not None and held.memory_version > self._snapshot.memory_version:
+        now, held = time.monotonic(), self._users.peek(self._snapshot.scope)
+        if held is None:
+            return
+        self._planned_at = now
+        if held.memory_version > self._snapshot.memory_version:
             self._snapshot = held
             self._give_up_beyond_arena()
 
     def _give_up_beyond_arena(self) -> None:
-        """Facts are kept from the earliest on, up to what the arena holds beside the header."""
-        room = self._arena.num_pages - self._arena.pages_for(self._snapshot.rules.header_tokens)
+        """Facts are kept from the earliest on, up to what the largest tier holds."""
+        room = self._arena.largest_tier - self._arena.pages_for(self._snapshot.rules.header_tokens)
         for spec in self._snapshot.specs.values():
             room -= self._arena.pages_for(self._num_tokens(spec))
             if room < 0:
@@ -173,7 +187,7 @@ class _Run:
                 ).value
                 continue
             self._attempts[spec.key] += 1
-            task = asyncio.create_task(self._encoder.encode(self._snapshot, spec))
+            task = asyncio.create_task(self._encoder.encode(self._snapshot, spec, self._planned_at))
             self._running[task] = spec
 
     async def _answer(self) -> None:

@@ -200,6 +200,8 @@ def _engine_arguments(
                 "arena_bytes": settings.arena_bytes,
                 "page_tokens": settings.page_tokens,
                 "storage": str(storage),
+                "host_bytes": _host_bytes(settings, is_cpu=current_platform.is_cpu()),
+                "tenant_share": settings.tenant_share,
                 "disk_dir": settings.disk_dir,
                 "disk_bytes": settings.disk_bytes if settings.disk_dir else 0,
             },
@@ -207,6 +209,12 @@ def _engine_arguments(
         **memory,
         **overrides,
     )
+
+
+def _host_bytes(settings: EngineSettings, *, is_cpu: bool) -> int:
+    if settings.host_bytes is not None:
+        return settings.host_bytes
+    return 0 if is_cpu else 2 * settings.arena_bytes
 
 
 def _sampling_params(request: EngineRequest) -> Any:

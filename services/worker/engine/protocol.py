@@ -73,6 +73,11 @@ class ArenaSize:
         return by_tier[tier]
 
     @property
+    def largest_tier(self) -> int:
+        """Pages. A lower tier has a copy of what a higher one has, so this is what all hold."""
+        return max(map(self.num_pages_of, Tier))
+
+    @property
     def page_bytes(self) -> int:
         return self.page_tokens * self.bytes_per_token
 

@@ -66,7 +66,7 @@ def test_room_is_made_from_what_is_used_least_and_nothing_is_evicted_in_vain() -
         store(directory, name)
     a = directory.get(ChunkKey("tenant/a/a"))
     assert a is not None
-    directory.use([a])
+    directory.unpin([place.entry for place in directory.read([a])])
     store(directory, "d")
     assert evicted(directory) == ["tenant/a/b"]
     directory.pin([a])

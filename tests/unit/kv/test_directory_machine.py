@@ -113,9 +113,7 @@ class DirectoryMachine(RuleBasedStateMachine):
         entries = [entry for entry in self.entries if entry.is_on_gpu]
         if entries:
             chosen = data.draw(st.lists(st.sampled_from(entries), min_size=1, unique_by=id))
-            self.directory.pin(chosen)
-            self.directory.use(chosen)
-            self.pins.append([entry.gpu for entry in chosen if entry.gpu is not None])
+            self.pins.append(self.directory.read(chosen))
 
     @precondition(lambda self: self.pins)
     @rule(data=st.data())

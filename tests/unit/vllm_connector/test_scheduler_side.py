@@ -132,18 +132,18 @@ class Engine:
             dtype=torch.float32,
             block_size=BLOCK,
             page_tokens=3,
-            num_pages=numbers.choice([4, 7, 10]),
+            num_pages=numbers.choice([4, 6, 8]),
             event_endpoint=None,
         )
         tiers = TierConfig(
-            num_host_pages=numbers.choice([0, 15, 25]),
+            num_host_pages=numbers.choice([0, 20, 30]),
             num_disk_pages=numbers.choice([0, 8, 40]),
-            tenant_share=numbers.choice([0.5, 1.0]),
+            tenant_share=numbers.choice([0.6, 1.0]),
             num_ranks=NUM_RANKS,
         )
         self.side = SchedulerSide(config, self.sink, tiers)
         self.ranks = [TierRank(numbers) for _ in range(NUM_RANKS)]
-        names = [f"tenant/{user}/{number}" for user in "ab" for number in range(4)]
+        names = [f"tenant/{user}/{number}" for user in "ab" for number in range(7)]
         self.length_by_key = {ChunkKey(name): numbers.randint(1, 9) for name in names}
         self.length_by_key[HEADER] = 3
         self.asked: dict[str, Asked] = {}
@@ -278,7 +278,7 @@ class Engine:
             num_tokens = max(num_tokens, end + numbers.randint(0, 3) - (numbers.random() < 0.05))
         if numbers.random() < 0.15:
             self.version += numbers.randint(0, 1)
-            facts = tuple(FactId(str(numbers.randint(0, 3))) for _ in range(2))
+            facts = tuple(FactId(str(numbers.randint(0, 6))) for _ in range(2))
             scope = UserScope(f"tenant/{numbers.choice('ab')}")
             forget = Forget(scope, facts, self.version)
         return RequestParams(handle, tuple(spans), capture, forget), num_tokens
