@@ -177,6 +177,25 @@ async def test_the_cache_is_reported_and_empty_after_everything_is_forgotten(
     assert (await worker.stub.CacheStatus(request)).chunks == []
 
 
+async def test_the_break_even_is_measured_and_leaves_nothing_behind(worker: RealWorker) -> None:
+    break_even = worker.parts.break_even
+    before = (await worker.stub.CacheStatus(worker_pb2.CacheStatusRequest())).resident_chunks
+    try:
+        samples = await break_even.measure()
+        assert [sample.num_tokens for sample in samples][:2] == [64, 128]
+        assert all(sample.text_ms > 0 and sample.injected_ms > 0 for sample in samples)
+        status = await worker.stub.CacheStatus(worker_pb2.CacheStatusRequest())
+        assert status.resident_chunks == before
+        assert status.min_injected_tokens == break_even.min_tokens
+        break_even.min_tokens = 100_000
+        worker.fill("short")
+        await worker.encode("short")
+        chat = await worker.chat("short", timed=True)
+        assert (chat.usage.facts_prefilled, chat.usage.injected_tokens) == (12, 0)
+    finally:
+        break_even.min_tokens = 0
+
+
 async def test_many_users_encode_side_by_side(worker: RealWorker) -> None:
     users = [f"crowd{n}" for n in range(6)]
     for user_id in users:
