@@ -29,6 +29,8 @@ def test_a_revision_names_the_model_and_what_its_weights_are(tmp_path: Path) -> 
     assert first.startswith("tiny@")
     assert revision(folder) == first
     assert revision(folder, "float32") != first
+    over_fp8 = EngineSettings(model=str(folder), kv_cache_dtype="fp8")
+    assert find_model(over_fp8).revision != first, "other KV of the same weights"
     assert revision(model_folder(folder, weights=b"others!")) != first
     assert revision(model_folder(folder, config=json.dumps({"a": 1}))) != first
 

@@ -34,7 +34,7 @@ def find_model(settings: EngineSettings) -> ModelFiles:
     """
     folder = _folder(settings)
     served_name = settings.served_name or _last_part(settings, folder)
-    digest = _digest(folder, settings.dtype)
+    digest = _digest(folder, _computed_in(settings))
     return ModelFiles(folder, served_name, ModelRevision(f"{served_name}@{digest}"))
 
 
@@ -70,6 +70,13 @@ def _folder(settings: EngineSettings) -> Path:
 def _last_part(settings: EngineSettings, folder: Path) -> str:
     named = folder.name if settings.model == PACKAGED else settings.model
     return named.rstrip("/").rpartition("/")[2]
+
+
+def _computed_in(settings: EngineSettings) -> str:
+    """What numbers the engine computes with: the same weights give other KV in others."""
+    if settings.kv_cache_dtype == "auto":
+        return settings.dtype
+    return f"{settings.dtype} over {settings.kv_cache_dtype}"
 
 
 def _digest(folder: Path, dtype: str) -> str:
