@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from inferscale_core.errors import EngineError, InvalidInput, Unavailable, Unsupported
@@ -19,9 +20,11 @@ from inferscale_core.settings import EngineSettings, set_engine_environment
 from inferscale_core.telemetry.logs import get_logger
 from services.worker.engine.model_files import ModelFiles
 from services.worker.engine.protocol import (
+    ONE_TOKEN,
     ArenaSize,
     EngineOutput,
     EngineRequest,
+    NextToken,
     SamplingOptions,
 )
 
@@ -29,6 +32,8 @@ _log = get_logger(__name__)
 _CONNECTOR = "inferscale_core.vllm_connector"
 _MAX_SEED = 2**63
 WATCH_EVERY_S = 1.0
+MAX_LOGPROBS = 128
+"""Of one token. As many as the engine takes token ids to look up (vLLM's MAX_LOGPROB_TOKEN_IDS)."""
 
 _stopped: list[Any] = []
 """Engines kept until the interpreter ends: collected earlier they warn of their zmq context, which
@@ -105,6 +110,29 @@ class EngineHost:
                         scheduled_s=stats.scheduled_ts,
                         first_token_s=stats.first_token_ts,
                     )
+
+    async def next_token(
+        self, request: EngineRequest, *, top: int = 0, token_ids: Sequence[int] = ()
+    ) -> NextToken:
+        params = _sampling_params(replace(request, sampling=ONE_TOKEN))
+        params.detokenize = False
+        # The engine wants one or the other.
+        if token_ids:
+            params.logprob_token_ids = list(token_ids)
+        else:
+            params.logprobs = top
+        outputs = self._llm.generate(
+            {"prompt_token_ids": list(request.token_ids), "cache_salt": request.cache_salt},
+            params,
+            request.params.handle,
+        )
+        with self._translated_errors(request.params.handle):
+            async with contextlib.aclosing(outputs):
+                async for output in outputs:
+                    completion = output.outputs[0]
+        first = completion.logprobs[0]
+        logprobs = {token_id: entry.logprob for token_id, entry in first.items()}
+        return NextToken(completion.token_ids[0], logprobs)
 
     async def call_ranks(self, method: str, *arguments: str) -> list[Any]:
         """Call a method of the connector's worker extension in every rank."""
@@ -190,6 +218,7 @@ def _engine_arguments(
         tensor_parallel_size=settings.tensor_parallel_size,
         enforce_eager=settings.enforce_eager,
         enable_prefix_caching=settings.enable_prefix_caching,
+        max_logprobs=MAX_LOGPROBS,
         worker_extension_cls=f"{_CONNECTOR}.extension.WorkerExtension",
         kv_transfer_config=KVTransferConfig(
             kv_connector="InferScaleConnector",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,6 +51,15 @@ class EngineOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class NextToken:
+    """What the model would say first behind a prompt. token_id: the likeliest. logprobs: natural
+    logarithms, before any sampling rule, by token id; of those asked for and of the likeliest."""
+
+    token_id: int
+    logprobs: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
 class ArenaSize:
     """The pools of each rank. A chunk takes whole pages. num_host_pages, num_disk_pages: of the
     tiers below the arena, 0 where there is no such tier."""
@@ -96,6 +105,13 @@ class Engine(Protocol):
     def max_model_len(self) -> int: ...
 
     def stream(self, request: EngineRequest) -> AsyncGenerator[EngineOutput, None]: ...
+
+    async def next_token(
+        self, request: EngineRequest, *, top: int = 0, token_ids: Sequence[int] = ()
+    ) -> NextToken:
+        """The request with log-probabilities: of the `top` likeliest tokens, or of `token_ids`,
+        each 128 at most. Its sampling options are not looked at. Raises as streams do."""
+        ...
 
 
 async def run_to_end(engine: Engine, request: EngineRequest) -> None:

@@ -1,0 +1,149 @@
+"""`inferscale eval`: how good answers over injected facts are, on a data set of one's own machine.
+
+    inferscale eval prepare --data DIR --out FILE
+    inferscale eval locomo --direct --prepared FILE --model M --k 5,10,20,50 --recipes A,B --out DIR
+    inferscale eval report DIR
+
+Engine and embedder are set as for a worker, by the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from inferscale_core.embedding import load_embedder
+from inferscale_core.errors import InferScaleError, InvalidInput
+from inferscale_core.memory.recipe_files import load_recipe
+from inferscale_core.memory.recipes import Recipe, storage_by_name
+from inferscale_core.settings import Settings
+from services.evaluation.asking import INSTRUCTION, Asking
+from services.evaluation.locomo import load_locomo
+from services.evaluation.prepared import Prepared, load, prepare, save
+from services.evaluation.report import make_rows, plot, read_folder, table
+from services.evaluation.run import Wanted, run_direct
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except InferScaleError as exc:
+        print(f"inferscale eval: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    prepared = _prepared_from_data(options, Settings())
+    save(prepared, options.out)
+    size = options.out.stat().st_size
+    print(f"{options.out}: {len(prepared.vectors)} vectors, {size} bytes")
+
+
+def _locomo(options: argparse.Namespace) -> None:
+    settings = Settings()
+    engine = settings.engine.model_copy(update={"model": options.model})
+    settings = settings.model_copy(update={"engine": engine})
+    prepared = _prepared_from_data(options, settings) if options.data else load(options.prepared)
+    wanted = Wanted(
+        recipes=tuple(_recipes(options.recipes, options.storage)),
+        ks=_numbers("k", options.k),
+        asking=Asking(options.instruction, options.max_tokens),
+        at_once=options.at_once,
+        limit=options.limit,
+        folder=options.out,
+    )
+    asyncio.run(run_direct(settings, prepared, wanted))
+    _report(options)
+
+
+def _report(options: argparse.Namespace) -> None:
+    rows = make_rows(read_folder(options.out), options.against)
+    folder = options.out / "report"
+    folder.mkdir(exist_ok=True)
+    (folder / "rows.json").write_text(
+        "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"
+    )
+    (folder / "table.md").write_text(table(rows))
+    (folder / "f1.svg").write_text(plot(rows))
+    print(table(rows), end="")
+
+
+def _prepared_from_data(options: argparse.Namespace, settings: Settings) -> Prepared:
+    embedder = load_embedder(settings.embedder)
+    return prepare(load_locomo(options.data), list(_recipes(options.recipes, "")), embedder)
+
+
+def _recipes(names: str, storages: str) -> list[Recipe]:
+    """Each recipe with each storage; with its own where no storage is named."""
+    recipes = [load_recipe(name) for name in names.split(",") if name]
+    if not recipes:
+        raise InvalidInput("recipes", "names none")
+    if not storages:
+        return recipes
+    wanted = [storage_by_name(name) for name in storages.split(",")]
+    return [replace(recipe, storage=storage) for storage in wanted for recipe in recipes]
+
+
+def _numbers(field: str, text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError as exc:
+        raise InvalidInput(field, f"{text!r} is no list of numbers") from exc
+    if min(numbers) < 1:
+        raise InvalidInput(field, "is at least 1")
+    return numbers
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="inferscale eval", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_prepare(commands.add_parser("prepare", help="embed a data set into one file"))
+    _add_locomo(commands.add_parser("locomo", help="ask a model and score its answers"))
+    report = commands.add_parser("report", help="table, rows and plot from scores")
+    report.add_argument("out", type=Path, help="folder of scores")
+    report.add_argument("--against", help="a recipe that the others are compared with as well")
+    report.set_defaults(run=_report)
+    return parser
+
+
+def _add_prepare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo's JSON files")
+    parser.add_argument("--out", type=Path, required=True, help="the file to write (.npz)")
+    parser.add_argument(
+        "--recipes", default="progressive-32", help="recipes whose wording of facts is embedded"
+    )
+    parser.set_defaults(run=_prepare)
+
+
+def _add_locomo(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, help="folder of LoCoMo's JSON files; embeds them here")
+    source.add_argument("--prepared", type=Path, help="what `prepare` wrote")
+    parser.add_argument("--model", required=True, help="as INFERSCALE_ENGINE__MODEL")
+    parser.add_argument("--k", default="5,10,20,50", help="numbers of facts")
+    parser.add_argument("--recipes", default="progressive-32", help="names or files")
+    parser.add_argument("--storage", default="", help="instead of the recipes' own, one or several")
+    parser.add_argument("--out", type=Path, required=True, help="folder of scores, begun or new")
+    parser.add_argument("--against", help="a recipe that the others are compared with as well")
+    parser.add_argument("--limit", type=int, help="only the first so many questions")
+    parser.add_argument("--at-once", type=int, default=256, help="questions in the engine")
+    parser.add_argument("--max-tokens", type=int, default=32, help="of an answer")
+    parser.add_argument("--instruction", default=INSTRUCTION, help="the system message")
+    parser.add_argument(
+        "--direct",
+        action="store_true",
+        required=True,
+        help="the engine in this process, without services and a database",
+    )
+    parser.set_defaults(run=_locomo)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Rows, a table and a plot from the scores of a folder."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from inferscale_core.errors import InvalidInput
+from services.evaluation.bootstrap import mean_interval
+from services.evaluation.locomo import CATEGORIES
+from services.evaluation.plot import Line, line_plot
+from services.evaluation.scores import QuestionScore, ScoreFile, load_scores
+
+TEXT = "text"
+Row = dict[str, Any]
+
+
+def read_folder(folder: Path) -> list[ScoreFile]:
+    """Every score file. Raises InvalidInput when they are not of one data set, model and way of
+    asking."""
+    files = [load_scores(path) for path in sorted(folder.glob("*.json"))]
+    if not files:
+        raise InvalidInput("out", f"{folder} holds no scores")
+    first = files[0].about
+    for file in files:
+        about = file.about
+        if (about.data, about.model_revision, about.asked) != (
+            first.data,
+            first.model_revision,
+            first.asked,
+        ):
+            raise InvalidInput("out", f"{folder} mixes scores of {first} and {about}")
+    return files
+
+
+def make_rows(files: Iterable[ScoreFile], against: str | None = None) -> list[Row]:
+    """One row for each way of asking and k, compared with text mode over the same questions.
+
+    against: a recipe that all others are compared with as well, in F1.
+    """
+    by_k: dict[int, list[ScoreFile]] = defaultdict(list)
+    for file in files:
+        by_k[file.about.k].append(file)
+    return [row for k in sorted(by_k) for row in _rows_of(by_k[k], against)]
+
+
+def _rows_of(files: Sequence[ScoreFile], against: str | None) -> list[Row]:
+    texts = {score.prompt: score for file in files if file.mode == TEXT for score in file.scores}
+    others = {_place(s): s for file in files if file.mode == against for s in file.scores}
+    ordered = sorted(files, key=lambda file: (file.mode != TEXT, file.mode, file.dtype))
+    return [_row(file, texts, others if file.mode != against else {}) for file in ordered]
+
+
+def _row(
+    file: ScoreFile,
+    text_by_prompt: Mapping[str, QuestionScore],
+    others: Mapping[tuple[str, int], QuestionScore],
+) -> Row:
+    scores = file.scores
+    pairs = [(score, text_by_prompt[score.prompt]) for score in scores]
+    row: Row = {
+        "recipe": file.mode,
+        "k": file.about.k,
+        "dtype": file.dtype,
+        "n": len(scores),
+        **_figure("f1", [s.f1 for s in scores]),
+        **_figure("nll", [s.nll for s in scores]),
+        **_figure("kl_first", [s.kl for s in scores]),
+        **_figure("top1", [float(s.top_token == t.top_token) for s, t in pairs]),
+        **_figure("exact", [float(s.said == t.said) for s, t in pairs]),
+        **_figure("f1_to_text", [s.f1 - t.f1 for s, t in pairs]),
+        **_figure("nll_to_text", [s.nll - t.nll for s, t in pairs]),
+        "f1_by_category": _by_category(scores),
+        "model_revision": file.about.model_revision,
+        "data": file.about.data,
+        "asked": file.about.asked,
+    }
+    common = [(s, others[_place(s)]) for s in scores if _place(s) in others]
+    if common:
+        row |= _figure("f1_to_other", [s.f1 - other.f1 for s, other in common])
+    if file.cost is not None:
+        row["encode"] = asdict(file.cost)
+    return row
+
+
+def _figure(name: str, values: Sequence[float]) -> Row:
+    low, high = mean_interval(values)
+    return {name: round(fmean(values), 4), f"{name}_interval": [round(low, 4), round(high, 4)]}
+
+
+def _by_category(scores: Sequence[QuestionScore]) -> Row:
+    values: dict[int, list[float]] = defaultdict(list)
+    for score in scores:
+        values[score.category].append(score.f1)
+    return {
+        CATEGORIES.get(category, str(category)): {"n": len(f1), **_figure("f1", f1)}
+        for category, f1 in sorted(values.items())
+    }
+
+
+def _place(score: QuestionScore) -> tuple[str, int]:
+    return score.conversation, score.number
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown."""
+    head = [
+        *("recipe", "storage", "k", "n", "F1", "F1 less text mode's", "NLL"),
+        *("NLL less text mode's", "KL, first token", "same first token", "same answer"),
+    ]
+    lines = [f"| {' | '.join(head)} |", f"|---|---|{'---:|' * (len(head) - 2)}"]
+    for row in rows:
+        cells = [
+            *(f"`{row['recipe']}`", row["dtype"] or "–", str(row["k"]), str(row["n"])),
+            f"{row['f1']:.3f}",
+            _difference(row, "f1_to_text"),
+            f"{row['nll']:.3f}",
+            _difference(row, "nll_to_text"),
+            f"{row['kl_first']:.3f}",
+            f"{row['top1']:.2f}",
+            f"{row['exact']:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _difference(row: Row, name: str) -> str:
+    if row["recipe"] == TEXT:
+        return "–"
+    low, high = row[f"{name}_interval"]
+    return f"{row[name]:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def plot(rows: Sequence[Row]) -> str:
+    """F1 over k as an SVG, one line for each way of asking."""
+    points: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        storage = "" if row["dtype"] in ("", "cache") else f" {row['dtype']}"
+        points[f"{row['recipe']}{storage}"].append((row["k"], row["f1"]))
+    lines = [Line(label, tuple(sorted(places))) for label, places in points.items()]
+    return line_plot(
+        "Answers over injected facts",
+        f"token F1 over k facts, {rows[0]['n']} questions, {rows[0]['model_revision']}",
+        "facts in the prompt (k)",
+        lines,
+    )

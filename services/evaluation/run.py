@@ -1,0 +1,126 @@
+"""Asking every recipe for every k on one engine after another, and keeping what was scored.
+
+What a folder of scores has is not asked again, so a run that was cut off is started anew with the
+same command. Recipes with the same storage share an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from inferscale_core.errors import InvalidInput
+from inferscale_core.ids import ModelRevision
+from inferscale_core.memory.recipes import Recipe, Storage
+from inferscale_core.settings import RecipeSettings, Settings
+from services.evaluation.asking import Asking, wording_digest
+from services.evaluation.direct import Ask, DirectDriver
+from services.evaluation.prepared import Prepared
+from services.evaluation.report import TEXT
+from services.evaluation.scores import About, ScoreFile, load_scores
+from services.worker.app import RunningEngine, running_engine
+from services.worker.engine.model_files import load_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """recipes: with the storage each is to be measured with. at_once: questions in the engine.
+    limit: only the first so many questions; None means all."""
+
+    recipes: tuple[Recipe, ...]
+    ks: tuple[int, ...]
+    asking: Asking
+    at_once: int
+    limit: int | None
+    folder: Path
+
+
+async def run_direct(settings: Settings, prepared: Prepared, wanted: Wanted) -> None:
+    """Raises InvalidInput when the folder holds scores of something else."""
+    wanted.folder.mkdir(parents=True, exist_ok=True)
+    for storage, recipes in groupby(_by_storage(wanted.recipes), key=lambda recipe: recipe.storage):
+        missing = [recipe for recipe in recipes if _missing_ks(wanted, recipe)]
+        if missing:
+            await _run_storage(settings, prepared, wanted, storage, missing)
+
+
+async def _run_storage(
+    settings: Settings,
+    prepared: Prepared,
+    wanted: Wanted,
+    storage: Storage,
+    recipes: Sequence[Recipe],
+) -> None:
+    chosen = RecipeSettings(storage=storage.value)
+    async with running_engine(settings.model_copy(update={"recipe": chosen})) as running:
+        tokenizer = load_tokenizer(running.model)
+        for recipe in recipes:
+            driver = DirectDriver(
+                running,
+                prepared,
+                recipe,
+                tokenizer,
+                wanted.asking,
+                at_once=wanted.at_once,
+            )
+            await _run_recipe(running, driver, prepared, wanted, recipe)
+
+
+async def _run_recipe(
+    running: RunningEngine,
+    driver: DirectDriver,
+    prepared: Prepared,
+    wanted: Wanted,
+    recipe: Recipe,
+) -> None:
+    cost = await driver.encode()
+    for k in _missing_ks(wanted, recipe):
+        about = _about(prepared, wanted, running.model.revision, k)
+        asks = await driver.asks(k, wanted.limit)
+        text = await _text_scores(driver, asks, about, wanted.folder, recipe)
+        scores = await driver.ask_injected(asks, text.compared)
+        file = ScoreFile(about, recipe.name, recipe.storage.value, tuple(scores), cost=cost)
+        file.save(_path(wanted.folder, recipe, k))
+    await driver.close()
+
+
+async def _text_scores(
+    driver: DirectDriver, asks: Sequence[Ask], about: About, folder: Path, recipe: Recipe
+) -> ScoreFile:
+    """Those of the folder, or asked now. The same for all recipes that word alike."""
+    path = folder / f"{TEXT}-{wording_digest(recipe)}-k{about.k}.json"
+    if path.exists():
+        file = load_scores(path)
+        _check_same(path, file.about, about)
+        return file
+    scored = await driver.ask_text(asks)
+    scores = tuple(score for score, _ in scored)
+    file = ScoreFile(about, TEXT, "", scores, tuple(first for _, first in scored))
+    file.save(path)
+    return file
+
+
+def _about(prepared: Prepared, wanted: Wanted, model_revision: ModelRevision, k: int) -> About:
+    data = prepared.digest if wanted.limit is None else f"{prepared.digest}[:{wanted.limit}]"
+    return About(data, model_revision, wanted.asking.digest(), k)
+
+
+def _check_same(path: Path, found: About, expected: About) -> None:
+    if found != expected:
+        raise InvalidInput("out", f"{path} holds scores of {found}, not of {expected}")
+
+
+def _missing_ks(wanted: Wanted, recipe: Recipe) -> list[int]:
+    return [k for k in wanted.ks if not _path(wanted.folder, recipe, k).exists()]
+
+
+def _path(folder: Path, recipe: Recipe, k: int) -> Path:
+    return folder / f"{recipe.name}-{recipe.storage}-k{k}.json"
+
+
+def _by_storage(recipes: Sequence[Recipe]) -> Iterator[Recipe]:
+    """In the order given, those of the first one's storage first."""
+    for storage in dict.fromkeys(recipe.storage for recipe in recipes):
+        yield from (recipe for recipe in recipes if recipe.storage is storage)

@@ -1,0 +1,127 @@
+"""How likely the model finds an answer behind a plan, and what it says itself.
+
+Log-probabilities of a prompt do not exist where it was injected. So an answer is scored token by
+token: each is looked up as the next token behind the plan and the answer's tokens before it. The
+requests of one plan share a salt, so that all but the first find the plan in the engine's cache.
+What each was served from is checked, since a fact that was prefilled would be scored as text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferscale_core.errors import EngineError
+from inferscale_core.memory.plans import Plan
+from inferscale_core.vllm_connector.events import EventKind
+from inferscale_core.vllm_connector.params import RequestParams
+from services.worker.engine.protocol import (
+    Engine,
+    EngineRequest,
+    NextToken,
+    SamplingOptions,
+)
+from services.worker.engine.reports import Reports
+from services.worker.salts import CacheSalts
+
+SERVED_WAIT_S = 30.0
+"""For the engine's report, which comes before a request's first token; the engine may be full."""
+
+COMPARED_TOKENS = 100
+"""Likeliest first tokens of which two plans are compared; the rest counts as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanScore:
+    """first: the first token behind the plan. answer_logprobs: of each token of the given answer.
+    said: what the model answers, greedily."""
+
+    first: NextToken
+    answer_logprobs: tuple[float, ...]
+    said: str
+
+
+class AnswerScorer:
+    """Asks one engine. Any number of scores at once."""
+
+    def __init__(self, engine: Engine, reports: Reports) -> None:
+        self._engine = engine
+        self._reports = reports
+
+    async def first_token(self, plan: Plan, compared: Sequence[int] = ()) -> NextToken:
+        """compared: look at these tokens, not at the likeliest ones."""
+        return await self._next(plan, (), CacheSalts.once(), compared)
+
+    async def score(
+        self,
+        plan: Plan,
+        answer_ids: Sequence[int],
+        max_tokens: int,
+        *,
+        stop: tuple[str, ...] = (),
+        compared: Sequence[int] = (),
+    ) -> PlanScore:
+        """max_tokens, stop: of what the model says itself. compared: as in `first_token`.
+
+        Raises EngineError when the plan was served in another way than it says."""
+        salt = CacheSalts.once()
+        # The first one computes the plan; the others find it in the cache.
+        first = await self._next(plan, (), salt, compared)
+        logprobs, said = await asyncio.gather(
+            self._answer_logprobs(plan, answer_ids, salt),
+            self._say(plan, salt, SamplingOptions(max_tokens=max_tokens, stop=stop)),
+        )
+        return PlanScore(first, logprobs, said)
+
+    async def _answer_logprobs(
+        self, plan: Plan, answer_ids: Sequence[int], salt: str
+    ) -> tuple[float, ...]:
+        tokens = await asyncio.gather(
+            *(
+                self._next(plan, answer_ids[:place], salt, (wanted,))
+                for place, wanted in enumerate(answer_ids)
+            )
+        )
+        pairs = zip(tokens, answer_ids, strict=True)
+        return tuple(token.logprobs[wanted] for token, wanted in pairs)
+
+    async def _next(
+        self, plan: Plan, behind: Sequence[int], salt: str, token_ids: Sequence[int]
+    ) -> NextToken:
+        request = self._request(plan, behind, salt, SamplingOptions(max_tokens=1))
+        with self._reports.follow(request.params.handle) as report:
+            token = await self._engine.next_token(request, top=COMPARED_TOKENS, token_ids=token_ids)
+            served = await report.first_of(_DECIDED, SERVED_WAIT_S) if plan.spans else None
+        if plan.spans:
+            _check_served(plan, served.fields if served else {})
+        return token
+
+    async def _say(self, plan: Plan, salt: str, sampling: SamplingOptions) -> str:
+        request = self._request(plan, (), salt, sampling)
+        with self._reports.follow(request.params.handle) as report:
+            texts = [output.text async for output in self._engine.stream(request)]
+            served = await report.first_of(_DECIDED, SERVED_WAIT_S) if plan.spans else None
+        if plan.spans:
+            _check_served(plan, served.fields if served else {})
+        return "".join(texts)
+
+    def _request(
+        self, plan: Plan, behind: Sequence[int], salt: str, sampling: SamplingOptions
+    ) -> EngineRequest:
+        params = RequestParams(handle=uuid.uuid4().hex, spans=plan.spans)
+        return EngineRequest((*plan.token_ids, *behind), params, salt, sampling)
+
+
+_DECIDED = frozenset({EventKind.SERVED, EventKind.REJECTED})
+
+
+def _check_served(plan: Plan, fields: dict[str, object]) -> None:
+    native, injected = fields.get("native_tokens", 0), fields.get("injected_tokens", 0)
+    assert isinstance(native, int)
+    assert isinstance(injected, int)
+    if native + injected < plan.num_span_tokens:
+        raise EngineError(
+            f"of {plan.num_span_tokens} tokens to inject the engine supplied {native + injected}"
+        )

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inferscale_core.errors import InvalidInput
+from inferscale_core.memory.recipes import RECIPES, Recipe
+from services.evaluation.dataset import num_questions
+from services.evaluation.locomo import load_locomo
+from services.evaluation.prepared import PreparedVectors, load, prepare, save
+from services.evaluation.squad import token_f1
+from tests.evaluation.conversations import conversation, write_conversations
+from tests.worker.control import WordEmbedder
+
+
+def test_a_conversation_gives_turns_dated_facts_and_the_questions_that_have_an_answer(
+    tmp_path: Path,
+) -> None:
+    first, second = load_locomo(write_conversations(tmp_path))
+    assert (first.name, second.name) == ("1", "2")
+    assert [turn.turn_id for turn in first.turns] == [
+        *(f"D1:{n}" for n in range(1, 6)),
+        *(f"D2:{n}" for n in range(1, 5)),
+    ]
+    assert first.turns[5].text.endswith(
+        "a green one. (shows a picture: a green wooden box on a roof)"
+    )
+    assert [fact.turn_ids for fact in first.facts[:4]] == [
+        ("D1:1",),
+        ("D1:5", "D1:2"),
+        ("D1:3",),
+        ("D1:2", "D1:4"),
+    ]
+    assert first.facts[0].occurred_at == datetime(2024, 2, 3, 9, 5, tzinfo=UTC)
+    assert [question.category for question in first.questions] == [4, 2, 1, 3]
+    assert first.questions[2].answer == "5"
+    assert num_questions([first, second]) == 8
+
+
+def test_a_fact_that_is_stated_twice_is_one_fact(tmp_path: Path) -> None:
+    body = conversation("Ines", "Otto", "counts hives")
+    body["session_2_observation"]["Ines"].append(["Ines lives in a flat above the bakery.", "D2:2"])
+    (tmp_path / "1.json").write_text(json.dumps(body))
+    (only,) = load_locomo(tmp_path)
+    assert [fact.text for fact in only.facts].count("Ines lives in a flat above the bakery.") == 1
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"qa": [{"category": 1}]}'])
+def test_a_file_that_is_no_conversation_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "odd.json").write_text(content)
+    with pytest.raises(InvalidInput, match=r"odd.json is no conversation"):
+        load_locomo(tmp_path)
+
+
+def test_a_folder_without_conversations_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="has no"):
+        load_locomo(tmp_path)
+
+
+def test_what_was_prepared_travels_in_a_file_with_its_vectors(tmp_path: Path) -> None:
+    embedder = WordEmbedder()
+    bare = Recipe("bare", dated_fact="{text}")
+    conversations = load_locomo(write_conversations(tmp_path / "data"))
+    prepared = prepare(conversations, [RECIPES["progressive-32"], bare], embedder)
+    save(prepared, tmp_path / "prepared.npz")
+    loaded = load(tmp_path / "prepared.npz")
+    assert loaded.conversations == tuple(conversations)
+    assert loaded.digest == prepared.digest
+    fact = conversations[0].facts[0]
+    texts = [bare.render(fact.text, fact.occurred_at), conversations[1].questions[0].text]
+    assert np.array_equal(PreparedVectors(loaded).embed(texts), embedder.embed(texts))
+    assert PreparedVectors(loaded).identity == embedder.identity
+
+
+def test_a_text_that_was_not_prepared_is_refused_and_not_shown(tmp_path: Path) -> None:
+    prepared = prepare(
+        load_locomo(write_conversations(tmp_path)), [RECIPES["progressive-32"]], WordEmbedder()
+    )
+    with pytest.raises(InvalidInput, match="made for another wording") as refused:
+        PreparedVectors(prepared).embed(["what Ines never said"])
+    assert "Ines" not in str(refused.value)
+
+
+def test_a_file_that_was_not_prepared_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "odd.npz"
+    path.write_bytes(b"odd")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "f1"),
+    [
+        ("Basil", "Basil", 1.0),
+        ("The cat, Basil!", "a cat basil", 1.0),
+        ("7 May 2023", "May 7, 2023", 1.0),
+        ("in May", "May 2023", 0.5),
+        ("a cat", "a dog", 0.0),
+        ("bees bees", "bees", 2 / 3),
+        ("the", "an", 1.0),
+        ("", "Basil", 0.0),
+    ],
+)
+def test_token_f1_looks_at_words_only(said: str, gold: str, f1: float) -> None:
+    assert token_f1(said, gold) == pytest.approx(f1)
