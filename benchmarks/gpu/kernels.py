@@ -2,7 +2,8 @@
 
 For every storage, at the shape of Llama-3.1-8B. Floor: every byte of the tokens' rows and slots is
 read or written once, at the rate at which this card copies a large tensor in the same run. What the
-kernels give is compared with the references before anything is timed.
+kernels give is compared with the references before anything is timed. host_ms: what a step's
+injection costs the rank's thread.
 
 `--tune` times other launches instead, and writes nothing.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +35,15 @@ from inferscale_core.kv.rope import RotaryTable, rotation, shift, unrotation
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
 from inferscale_core.memory.recipes import Storage
+from inferscale_core.vllm_connector.copiers import FusedCopier
+from inferscale_core.vllm_connector.layout import PagedLayer
+from inferscale_core.vllm_connector.metadata import Copy
 
 LAYERS, SHAPE, BLOCK, BLOCKS, ROWS = 32, LayerShape(8, 128), 16, 4096, 65536
 SIZES = (30, 150, 300, 600, 1500, 3900, 15000)
+REQUEST_TOKENS = 1500
+"""A request over 50 facts."""
+
 LAST_CHUNK = 900
 """Origins repeat after so many tokens, so that most tokens move."""
 
@@ -132,6 +141,30 @@ def time_ms(run: Callable[[], object]) -> float:
     return float(triton.testing.do_bench(run, warmup=50, rep=200, return_mode="median"))
 
 
+def host_ms(made: Setup) -> float:
+    """What one step's injection costs the rank's thread, from the scheduler's lists to the launch:
+    the median of 200, of an idle device."""
+    paged = [
+        PagedLayer(str(layer.index), None, layer.cache, SHAPE, BLOCK, 0, "split_last")
+        for layer in made.layers
+    ]
+    tables, biases = ([getattr(x, name) for x in made.layers] for name in ("table", "bias"))
+    copier = FusedCopier(made.arena, paged, tables, biases)
+    slots, origins, positions, there = made.places.cpu().numpy()
+    per_request = range(0, len(slots), REQUEST_TOKENS)
+    copies = [
+        Copy("", slots[part], there[None, part], origins[part], positions[part])
+        for part in (slice(first, first + REQUEST_TOKENS) for first in per_request)
+    ]
+    samples = []
+    for _ in range(200):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        copier.inject(copies)
+        samples.append((time.perf_counter() - started) * 1e3)
+    return statistics.median(samples)
+
+
 def copy_rate() -> float:
     """Bytes read and written per second by a copy of 2 GiB, in TB/s."""
     large = torch.empty(1 << 30, dtype=torch.bfloat16, device="cuda")
@@ -149,6 +182,7 @@ def measure(made: Setup, rate: float) -> dict[str, float | str]:
         "num_warps": compose_launch.NUM_WARPS,
         "compose_ms": time_ms(lambda: run_compose(made)),
         "capture_ms": time_ms(lambda: run_capture(made)),
+        "host_ms": host_ms(made),
         "floor_ms": num_bytes / rate / 1e9,
         "copy_tb_per_s": rate,
     }
