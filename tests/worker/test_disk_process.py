@@ -63,6 +63,13 @@ class Restartable:
         request = worker_pb2.EncodeRequest(user=self._user())
         return [result async for result in stub.Encode(request, timeout=120)]
 
+    async def delete(self, stub: Any, fact_id: str) -> worker_pb2.ForgetResponse:
+        """As control does: after the commit it asks the worker to forget."""
+        self.control.remove(fact_id, USER)
+        request = worker_pb2.ForgetRequest(user=self._user(), fact_ids=[fact_id])
+        response: worker_pb2.ForgetResponse = await stub.Forget(request, timeout=60)
+        return response
+
     async def ask(self, stub: Any) -> tuple[Counter[int], str]:
         """How many facts were served in which way, and the answer."""
         request = worker_pb2.GenerateRequest(
@@ -109,16 +116,20 @@ async def worker(tmp_path: Path) -> AsyncIterator[Restartable]:
 async def test_a_killed_worker_is_warm_again_from_disk_and_never_with_what_was_deleted(
     worker: Restartable,
 ) -> None:
+    num_facts = len(TEXTS)
     async with worker.until_killed() as stub:
         results = await worker.encode(stub)
         assert {result.state for result in results} == {common_pb2.ENCODE_STATE_DONE}
+        await worker.until_on_disk(num_facts)
+        forgotten = await worker.delete(stub, f"f{num_facts - 1}")
+        assert (forgotten.disk_chunks, forgotten.pending_chunks) == (1, 0)
+        assert len(worker.records()) == num_facts - 1
         before, answer = await worker.ask(stub)
-        assert before == {INJECTED: len(TEXTS)}
-        await worker.until_on_disk(len(TEXTS))
+        assert before == {INJECTED: num_facts - 1}
 
     async with worker.until_killed() as stub:
         again, same_answer = await worker.ask(stub)
-        assert again == {INJECTED: len(TEXTS)}, "without any encode request"
+        assert again == {INJECTED: num_facts - 1}, "without any encode request"
         assert same_answer == answer
         results = await worker.encode(stub)
         assert {result.already_resident for result in results} == {True}
@@ -126,9 +137,9 @@ async def test_a_killed_worker_is_warm_again_from_disk_and_never_with_what_was_d
     worker.control.remove("f0", USER)
     async with worker.until_killed() as stub:
         cold, _ = await worker.ask(stub)
-        assert cold == {PREFILLED: len(TEXTS) - 1}
+        assert cold == {PREFILLED: num_facts - 2}
         assert worker.records() == []
         await worker.encode(stub)
-        await worker.until_on_disk(len(TEXTS) - 1)
+        await worker.until_on_disk(num_facts - 2)
         warm, _ = await worker.ask(stub)
-        assert warm == {INJECTED: len(TEXTS) - 1}
+        assert warm == {INJECTED: num_facts - 2}
