@@ -1,0 +1,29 @@
+"""What the engine is started with, of what an operator set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from inferscale_core.ids import ModelRevision
+from inferscale_core.memory.recipes import Storage
+from inferscale_core.settings import EngineSettings
+from services.worker.engine.host import _engine_arguments
+from services.worker.engine.model_files import ModelFiles
+
+MODEL = ModelFiles(Path("/models/tiny"), "tiny", ModelRevision("tiny@1"))
+
+
+@pytest.mark.parametrize("storage", Storage)
+def test_the_connector_is_told_the_recipes_storage(storage: Storage) -> None:
+    arguments = _engine_arguments(EngineSettings(), MODEL, "inproc://events", storage, {})
+    extra = arguments.kv_transfer_config.kv_connector_extra_config
+    assert extra["storage"] == str(storage)
+    assert arguments.kv_cache_dtype == "auto"
+
+
+def test_the_dtype_of_the_engines_cache_is_what_is_set() -> None:
+    settings = EngineSettings(kv_cache_dtype="fp8")
+    arguments = _engine_arguments(settings, MODEL, "inproc://events", Storage.CACHE, {})
+    assert arguments.kv_cache_dtype == "fp8"
