@@ -158,6 +158,11 @@ class EngineSettings(_Section):
     tensor_parallel_size: int = Field(1, ge=1, le=64)
     """GPUs of one worker."""
 
+    verdict: str | None = None
+    """Path of what `inferscale verify` wrote of this model. The worker refuses to start without it,
+    with one of another model revision or vLLM version, a negative one, and one that does not find
+    the recipe's storage safe. None: none is required."""
+
     enforce_eager: bool = False
     """No CUDA graphs, no torch.compile. For debugging."""
 

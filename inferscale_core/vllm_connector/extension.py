@@ -10,6 +10,7 @@ from vllm.distributed.kv_transfer import get_kv_transfer_group
 from inferscale_core.ids import ModelRevision, RecipeHash
 from inferscale_core.kv.disk_secret import StoreSecret
 from inferscale_core.vllm_connector.connector import InferScaleConnector
+from inferscale_core.vllm_connector.describe import describe, key_channels
 from inferscale_core.vllm_connector.disk_tier import open_disk_tier
 from inferscale_core.vllm_connector.worker_side import WorkerSide
 
@@ -56,6 +57,14 @@ class WorkerExtension:
             "num_host_pages": side.tiers.num_host_pages,
             "num_disk_pages": side.tiers.num_disk_pages,
         }
+
+    def inferscale_describe(self) -> dict[str, Any]:
+        """What was found in this rank, see `describe`."""
+        return describe(_worker_side(), self.model_runner.get_model())
+
+    def inferscale_key_channels(self) -> list[float]:
+        """How far channels of the stored keys stand out, see `describe`."""
+        return key_channels(_worker_side().arena)
 
     def inferscale_arena_is_zero(self) -> bool:
         """Whether no row of arena and host tier holds anything: what deletes are tested by."""

@@ -64,7 +64,7 @@ def find_tables(
     tables: dict[int, RotaryTable] = {}
     by_layer: dict[str, RotaryTable] = {}
     for parent, layer_name in attention_parents(model, wanted):
-        module = _rotary_module(parent, layer_name)
+        module = rotary_module(parent, layer_name)
         if id(module) not in tables:
             tables[id(module)] = table_of(module, device)
             check_table(module, tables[id(module)], layer_name, max_positions)
@@ -131,7 +131,8 @@ def attention_parents(model: nn.Module, wanted: set[str]) -> Iterator[tuple[nn.M
                 yield parent, layer_name
 
 
-def _rotary_module(parent: nn.Module, layer_name: str) -> nn.Module:
+def rotary_module(parent: nn.Module, layer_name: str) -> nn.Module:
+    """Of an attention module. Raises Unsupported that names the layer and the attention class."""
     kind = type(parent).__name__
     if kind not in ATTENTION_CLASSES:
         raise Unsupported(f"layer {layer_name}: attention class {kind}")

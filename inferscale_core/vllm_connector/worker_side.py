@@ -39,6 +39,7 @@ class WorkerSide:
         self.tiers = tiers
         self._caches: dict[str, Tensor] = {}
         self.tables: list[RotaryTable] = []
+        self.readers: list[str] = []
         self._arena: Arena | None = None
         self._copier: Copier | None = None
         self._host: HostRows | None = None
@@ -72,10 +73,10 @@ class WorkerSide:
         biases = self._key_biases(model)
         self._copier = open_copier(self._arena, layers, self.tables, biases)
         host_bytes = self._start_tiers()
-        readers = sorted({layer.reader for layer in layers})
+        self.readers = sorted({layer.reader for layer in layers})
         return (
             f"{len(layers)} layers in {len(config.windows)} cache groups, "
-            f"layout {'/'.join(readers)}, "
+            f"layout {'/'.join(self.readers)}, "
             f"{len({id(table) for table in self.tables})} rotary tables, "
             f"arena {self._arena.num_bytes} bytes of {config.storage} storage, "
             f"{sum(bias is not None for bias in biases)} key biases, host tier {host_bytes} bytes, "

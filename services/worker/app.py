@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -27,7 +28,7 @@ from services.worker.disk import EngineDisk
 from services.worker.encoding.chunk import ChunkEncoder
 from services.worker.encoding.user import EncodeUser
 from services.worker.engine.event_reader import EventReader
-from services.worker.engine.host import EngineHost
+from services.worker.engine.host import EngineHost, engine_version
 from services.worker.engine.mirror import DirectoryMirror
 from services.worker.engine.model_files import ModelFiles, find_model, load_tokenizer
 from services.worker.engine.protocol import Engine
@@ -40,6 +41,7 @@ from services.worker.lengths import FactLengths
 from services.worker.planner import Planner
 from services.worker.salts import CacheSalts
 from services.worker.users import ChangeSource, UserCache, new_snapshot_factory
+from services.worker.verdict import require_verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,19 @@ class RunningEngine:
 
 @asynccontextmanager
 async def running_engine(settings: Settings) -> AsyncIterator[RunningEngine]:
-    """Start the engine; stop it at the end. Raises Unsupported by name for what we refuse."""
+    """Start the engine; stop it at the end.
+
+    Raises Unsupported by name for what we refuse, and when a required verdict is not there.
+    """
     model = await asyncio.to_thread(find_model, settings.engine)
+    storage = load_recipe(settings.recipe.name, settings.recipe.storage).storage
+    if settings.engine.verdict is not None:
+        path = Path(settings.engine.verdict).expanduser()
+        require_verdict(path, model.revision, engine_version(), storage)
     mirror = DirectoryMirror(CacheMetrics("chunks"))
     reports = Reports()
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(EventReader(mirror, reports))
-        storage = load_recipe(settings.recipe.name, settings.recipe.storage).storage
         host = await EngineHost.start(settings.engine, model, reader.endpoint, storage)
         stack.callback(host.stop)
         yield RunningEngine(host, model, mirror, reports)

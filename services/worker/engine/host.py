@@ -191,6 +191,14 @@ class EngineHost:
             raise InvalidInput("request", f"the engine refuses request {handle}") from exc
 
 
+def engine_version() -> str:
+    """Of the vLLM that a worker here would load."""
+    set_engine_environment()
+    import vllm
+
+    return str(vllm.__version__)
+
+
 def _engine_arguments(
     settings: EngineSettings,
     model: ModelFiles,

@@ -1,0 +1,171 @@
+"""Jointly encoded chunks, injected, must answer as prefill of the same tokens does.
+
+Every chunk is encoded behind all that stands before it, as joint prefill computes it. Prompts end
+one token before, at and behind the edges of the engine's blocks.
+
+    | 1 | B-1 | B | B+1 | 2B | 2B+1 | 4B+3 |      injected tokens of the prompts, B a block
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from inferscale_core.errors import EngineError
+from inferscale_core.ids import ChunkKey, FactId, UserScope
+from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.plans import Plan, Span
+from inferscale_core.vllm_connector.events import EventKind
+from inferscale_core.vllm_connector.params import Capture, Forget, RequestParams
+from services.evaluation.scores import divergence
+from services.worker.app import RunningEngine
+from services.worker.engine.protocol import ONE_TOKEN, EngineRequest, run_to_end
+from services.worker.header import CAPTURE_OUTCOMES, CAPTURE_WAIT_S
+from services.worker.salts import CacheSalts
+from services.worker.scoring import AnswerScorer, PlanScore
+from services.worker.verdict import Check
+
+SCOPE = UserScope("verification/exactness")
+TAIL_TOKENS = 12
+ANSWER_TOKENS = 6
+
+LARGEST_DIFFERENCE = {"float32": 5e-3}
+HALF_DIFFERENCE = 0.125
+"""Of a log-probability among the 20 likeliest. Half-precision engines round activations anew with
+every batch; 0.03 was seen on an H200 in bf16, and the same tokens encoded alone are off by 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """largest: between log-probabilities of the 20 likeliest first tokens and of a given answer."""
+
+    num_tokens: int
+    largest: float
+    kl: float
+    same_answer: bool
+
+
+async def check_exactness(
+    running: RunningEngine, ids: Sequence[int], block_size: int, dtype: str
+) -> list[Check]:
+    """ids: any text's tokens. Two checks: that joint chunks are exact, and that it would show."""
+    edges = _edges(block_size, running.host.max_model_len)
+    stream = list(itertools.islice(itertools.cycle(ids), edges[-1] + TAIL_TOKENS + ANSWER_TOKENS))
+    try:
+        joint = await _differences(running, stream, edges, is_joint=True)
+        alone = await _differences(running, stream, edges[-1:], is_joint=False)
+    finally:
+        await _forget(running)
+    limit = LARGEST_DIFFERENCE.get(dtype, HALF_DIFFERENCE)
+    largest = max(difference.largest for difference in joint)
+    control = alone[0].largest
+    return [
+        Check(
+            "injection_equals_prefill",
+            largest <= limit,
+            f"log-probabilities differ by {largest:.2g} at most, and {limit:g} is allowed "
+            f"in {dtype}, over {', '.join(map(str, edges))} injected tokens",
+            {
+                "injected_tokens": edges,
+                "largest_difference": largest,
+                "mean_kl": fmean(difference.kl for difference in joint),
+                "same_answers": sum(difference.same_answer for difference in joint),
+                "limit": limit,
+            },
+        ),
+        Check(
+            "a_difference_would_show",
+            control > max(limit, 4 * largest),
+            f"the same chunks encoded each by itself differ by {control:.2g}",
+            {"largest_difference": control},
+        ),
+    ]
+
+
+def _edges(block: int, max_model_len: int) -> list[int]:
+    wanted = (1, block - 1, block, block + 1, 2 * block, 2 * block + 1, 4 * block + 3)
+    room = max_model_len - TAIL_TOKENS - 2 * ANSWER_TOKENS
+    return [edge for edge in dict.fromkeys(wanted) if 0 < edge <= room]
+
+
+async def _differences(
+    running: RunningEngine, stream: Sequence[int], edges: Sequence[int], *, is_joint: bool
+) -> list[Difference]:
+    """For the prompt up to every edge. Joint or not, chunks are cut where an edge is."""
+    cuts = _edges_to_cut(edges, is_joint)
+    spans: list[Span] = []
+    begin = 0
+    found = []
+    for cut in cuts:
+        key = ChunkKey(f"{SCOPE}/{'joint' if is_joint else 'alone'}-{cut}")
+        before = spans if is_joint else []
+        await _store(running, key, stream[:cut] if is_joint else stream[begin:cut], before)
+        spans.append(Span(key, cut - begin))
+        begin = cut
+        if cut in edges:
+            found.append(await _difference(running, stream, tuple(spans), cut))
+    return found
+
+
+def _edges_to_cut(edges: Sequence[int], is_joint: bool) -> list[int]:
+    """Isolated chunks of a quarter of the prompt each."""
+    return list(edges) if is_joint else [max(1, edges[-1] * part // 4) for part in range(1, 5)]
+
+
+async def _difference(
+    running: RunningEngine, stream: Sequence[int], spans: tuple[Span, ...], end: int
+) -> Difference:
+    prompt = tuple(stream[: end + TAIL_TOKENS])
+    answer = stream[end + TAIL_TOKENS : end + TAIL_TOKENS + ANSWER_TOKENS]
+    scorer = AnswerScorer(running.host, running.reports)
+    text = await scorer.score(Plan(prompt, (), 0, ()), answer, ANSWER_TOKENS)
+    compared = tuple(text.first.logprobs)
+    injected = await scorer.score(
+        Plan(prompt, spans, 0, ()), answer, ANSWER_TOKENS, compared=compared
+    )
+    return Difference(
+        num_tokens=end,
+        largest=_largest(text, injected),
+        kl=divergence(text.first.logprobs, injected.first.logprobs),
+        same_answer=text.said == injected.said,
+    )
+
+
+def _largest(text: PlanScore, injected: PlanScore) -> float:
+    likeliest = sorted(text.first.logprobs.items(), key=lambda item: -item[1])[:20]
+    first = [abs(value - injected.first.logprobs[token]) for token, value in likeliest]
+    answer = zip(text.answer_logprobs, injected.answer_logprobs, strict=True)
+    return max(*first, *(abs(wanted - seen) for wanted, seen in answer))
+
+
+async def _store(
+    running: RunningEngine, key: ChunkKey, prompt: Sequence[int], before: Sequence[Span]
+) -> None:
+    start = sum(span.num_tokens for span in before)
+    capture = Capture(
+        key=key,
+        start=start,
+        num_tokens=len(prompt) - start,
+        prefix_keys=tuple(span.key for span in before),
+        fact=FactRef(FactId(key.rpartition("/")[2]), 1),
+        planned_version=0,
+    )
+    params = RequestParams(uuid.uuid4().hex, spans=tuple(before), capture=capture)
+    request = EngineRequest(tuple(prompt), params, CacheSalts.once(), ONE_TOKEN)
+    with running.reports.follow(params.handle) as report:
+        await run_to_end(running.host, request)
+        event = await report.first_of(CAPTURE_OUTCOMES, CAPTURE_WAIT_S)
+    if event is None or event.kind is not EventKind.CAPTURED:
+        reason = event.fields.get("reason") if event else "no answer"
+        raise EngineError(f"a chunk of {capture.num_tokens} tokens was not stored: {reason}")
+
+
+async def _forget(running: RunningEngine) -> None:
+    stored = [
+        chunk.fact.fact_id for chunk in running.mirror.of_scope(SCOPE) if chunk.fact is not None
+    ]
+    params = RequestParams(uuid.uuid4().hex, forget=Forget(SCOPE, tuple(stored), 0))
+    await run_to_end(running.host, EngineRequest((1,), params, CacheSalts.once(), ONE_TOKEN))

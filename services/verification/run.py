@@ -1,0 +1,152 @@
+"""Loading a model once for each storage, and putting together what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from statistics import fmean
+from typing import Any
+
+from inferscale_core.errors import Unsupported
+from inferscale_core.memory.recipes import Recipe, Storage
+from inferscale_core.settings import RecipeSettings, Settings
+from services.evaluation.asking import Asking
+from services.evaluation.direct import DirectDriver
+from services.evaluation.prepared import Prepared
+from services.verification.exactness import check_exactness
+from services.verification.notes import prepared_notes
+from services.verification.rule import (
+    RULE,
+    Divergence,
+    choose_storage,
+    judge_recipe,
+    judge_storage,
+)
+from services.worker.app import RunningEngine, running_engine
+from services.worker.engine.host import engine_version
+from services.worker.engine.model_files import find_model, load_tokenizer
+from services.worker.verdict import Check, StorageResult, Verdict
+
+NUM_FACTS = 20
+"""Facts in a prompt: more than a third of the built-in ones, so that most matter to none."""
+
+AT_ONCE = 16
+
+
+class Verification:
+    """One model, one recipe. `run` may take an engine start for each storage."""
+
+    def __init__(self, settings: Settings, recipe: Recipe, storages: Sequence[Storage]) -> None:
+        self._settings = settings
+        self._recipe = recipe
+        self._storages = storages
+        self._prepared: Prepared = prepared_notes(recipe)
+        self._found: dict[str, Any] = {}
+        self._checks: list[Check] = []
+        self._results: list[StorageResult] = []
+        self._of_cache: Divergence | None = None
+
+    async def run(self) -> Verdict:
+        """A negative verdict for what is refused by name; raises only what is nobody's finding."""
+        await self._look_at(Storage.CACHE)
+        for storage in self._storages:
+            if self._of_cache is not None and storage is not Storage.CACHE:
+                await self._look_at(storage)
+        model = find_model(self._settings.engine)
+        return Verdict(
+            model=model.served_name,
+            model_revision=model.revision,
+            versions=versions(),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            recipe=self._recipe.name,
+            found=self._found,
+            checks=tuple(self._checks),
+            storages=tuple(self._results),
+            storage=choose_storage(self._checks, self._results),
+            rule=RULE,
+        )
+
+    async def _look_at(self, storage: Storage) -> None:
+        chosen = RecipeSettings(storage=storage.value)
+        settings = self._settings.model_copy(update={"recipe": chosen})
+        try:
+            async with running_engine(settings) as running:
+                if storage is Storage.CACHE:
+                    await self._look_at_cache(running)
+                else:
+                    found = await self._divergence(running)
+                    assert self._of_cache is not None, "cache storage comes first"
+                    self._results.append(judge_storage(storage, found, self._of_cache))
+        except Unsupported as exc:
+            self._refused(storage, str(exc))
+
+    async def _look_at_cache(self, running: RunningEngine) -> None:
+        ranks = await running.host.call_ranks("inferscale_describe")
+        self._found = {**ranks[0], "tensor_parallel_size": len(ranks)}
+        self._checks.append(
+            Check(
+                "model_is_supported",
+                True,
+                "attention, rotary variant and cache layout are known; each rotary table was "
+                "compared with the model's own module",
+                {},
+            )
+        )
+        tokenizer = load_tokenizer(running.model)
+        ids = [
+            token
+            for fact in self._prepared.conversations[0].facts
+            for token in tokenizer.encode(fact.text, add_special_tokens=False)
+        ]
+        block_size, dtype = int(ranks[0]["block_size"]), str(ranks[0]["cache_dtype"])
+        self._checks += await check_exactness(running, ids, block_size, dtype)
+        found = self._of_cache = await self._divergence(running, look_at_keys=True)
+        self._checks.append(judge_recipe(self._recipe.name, found))
+        self._results.append(judge_storage(Storage.CACHE, found, found))
+
+    async def _divergence(
+        self, running: RunningEngine, *, look_at_keys: bool = False
+    ) -> Divergence:
+        driver = DirectDriver(
+            running,
+            self._prepared,
+            self._recipe,
+            load_tokenizer(running.model),
+            Asking(max_tokens=24),
+            at_once=AT_ONCE,
+        )
+        await driver.encode()
+        if look_at_keys and self._found["cache_dtype"] != "uint8":
+            ranks = await running.host.call_ranks("inferscale_key_channels")
+            largest = max(max(ratios) for ratios in ranks)
+            self._found["key_channel_ratio"] = round(largest, 1)
+        asks = await driver.asks(NUM_FACTS, limit=None)
+        texts = await driver.ask_text(asks)
+        seen = await driver.ask_injected(asks, [first for _, first in texts])
+        pairs = list(zip(seen, (text for text, _ in texts), strict=True))
+        return Divergence(
+            n=len(pairs),
+            kl_first=fmean(one.kl for one in seen),
+            top1=fmean(float(one.top_token == text.top_token) for one, text in pairs),
+            nll=fmean(one.nll for one in seen),
+            nll_text=fmean(text.nll for _, text in pairs),
+            f1=fmean(one.f1 for one in seen),
+            f1_text=fmean(text.f1 for _, text in pairs),
+        )
+
+    def _refused(self, storage: Storage, reason: str) -> None:
+        if storage is Storage.CACHE:
+            self._checks.append(Check("model_is_supported", False, reason, {}))
+        else:
+            self._results.append(StorageResult(storage, False, reason, {}))
+
+
+def versions() -> dict[str, str]:
+    found = {"vllm": engine_version()}
+    for name in ("inferscale-memory", "torch", "transformers"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inferscale_core.errors import Unsupported
+from inferscale_core.ids import ModelRevision
+from inferscale_core.memory.recipes import DEFAULT_RECIPE, Storage
+from inferscale_core.settings import EngineSettings, Settings
+from services.evaluation.prepared import PreparedVectors
+from services.verification.notes import WordVectors, built_in_notes, prepared_notes
+from services.verification.rule import (
+    Divergence,
+    choose_storage,
+    judge_recipe,
+    judge_storage,
+)
+from services.worker.app import running_engine
+from services.worker.engine.host import engine_version
+from services.worker.verdict import (
+    Check,
+    StorageResult,
+    Verdict,
+    require_verdict,
+    verdict_from_json,
+)
+from tests.tiny_models import LLAMA
+
+CACHE = Divergence(n=40, kl_first=0.06, top1=0.7, nll=2.6, nll_text=2.6, f1=0.3, f1_text=0.3)
+PASSED = Check("exact", True, "", {})
+
+
+def test_a_recipe_passes_by_its_distance_from_text_mode() -> None:
+    assert judge_recipe("r", CACHE).passed
+    assert not judge_recipe("r", replace(CACHE, kl_first=0.51)).passed
+    assert not judge_recipe("r", replace(CACHE, nll=2.86)).passed
+    assert not judge_recipe("r", replace(CACHE, nll=math.nan)).passed
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_safe"),
+    [
+        ({}, True),
+        ({"kl_first": 0.079, "nll": 2.629}, True),
+        ({"nll": 2.4}, True),
+        ({"kl_first": 0.081}, False),
+        ({"nll": 2.631}, False),
+        ({"kl_first": math.nan}, False),
+    ],
+)
+def test_a_storage_is_safe_by_what_it_adds_to_cache_storage(
+    changes: dict[str, float], is_safe: bool
+) -> None:
+    result = judge_storage(Storage.INT8, replace(CACHE, **changes), CACHE)
+    assert result.is_safe is is_safe
+    assert bool(result.detail) is not is_safe
+
+
+def result(storage: Storage, is_safe: bool = True) -> StorageResult:
+    return StorageResult(storage, is_safe, "", {})
+
+
+def test_the_smallest_safe_storage_is_chosen_and_none_after_a_failed_check() -> None:
+    cache, int8, int4 = result(Storage.CACHE), result(Storage.INT8), result(Storage.INT4)
+    assert choose_storage([PASSED], [cache, int8, int4]) is Storage.INT4
+    assert choose_storage([PASSED], [cache, int8, result(Storage.INT4, False)]) is Storage.INT8
+    assert choose_storage([PASSED], [cache]) is Storage.CACHE
+    assert choose_storage([PASSED, replace(PASSED, passed=False)], [cache, int8]) is None
+    assert choose_storage([PASSED], [result(Storage.CACHE, False)]) is None
+
+
+def verdict(**changes: object) -> Verdict:
+    base = Verdict(
+        model="tiny",
+        model_revision=ModelRevision("tiny@1"),
+        versions={"vllm": "0.26.0"},
+        date="2026-11-29T12:00:00+00:00",
+        recipe="progressive-32",
+        found={"rotary": [{"kind": "RotaryEmbedding"}]},
+        checks=(PASSED,),
+        storages=(result(Storage.CACHE), result(Storage.INT8), result(Storage.INT4, False)),
+        storage=Storage.INT8,
+        rule="",
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def written(folder: Path, one: Verdict) -> Path:
+    path = folder / "verdict.json"
+    path.write_text(one.to_json())
+    return path
+
+
+def required(path: Path, storage: Storage = Storage.INT8, vllm: str = "0.26.0") -> Verdict:
+    return require_verdict(path, ModelRevision("tiny@1"), vllm, storage)
+
+
+def test_a_verdict_is_read_as_it_was_written(tmp_path: Path) -> None:
+    one = verdict()
+    assert verdict_from_json(one.to_json()) == one
+    assert required(written(tmp_path, one)) == one
+    assert required(written(tmp_path, one), Storage.CACHE) == one
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model_revision": "tiny@2"}, r"is of model revision 'tiny@2', not 'tiny@1'"),
+        ({"versions": {"vllm": "0.27.0"}}, r"was made with vLLM 0.27.0, not 0.26.0"),
+        (
+            {"storage": None, "checks": (Check("exactness", False, "", {}),)},
+            r"is negative: exactness",
+        ),
+        ({"storage": None, "storages": ()}, r"is negative: no storage is safe"),
+    ],
+)
+def test_a_verdict_that_does_not_fit_says_why(
+    tmp_path: Path, changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        required(written(tmp_path, verdict(**changes)))
+
+
+def test_a_storage_that_was_not_found_safe_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, verdict())
+    with pytest.raises(Unsupported, match=r"does not find int4 storage safe; int8 is"):
+        required(path, Storage.INT4)
+    with pytest.raises(Unsupported, match=r"does not find fp8 storage safe"):
+        required(path, Storage.FP8)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"format": 2}', '{"format": 1}'])
+def test_what_is_no_verdict_is_refused(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "verdict.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(Unsupported, match=r"verdict.json holds no verdict"):
+        required(path)
+
+
+async def test_a_worker_whose_model_has_no_verdict_starts_no_engine(tmp_path: Path) -> None:
+    model = LLAMA.save(tmp_path)
+    path = written(tmp_path, verdict(versions={"vllm": engine_version()}))
+    settings = Settings(engine=EngineSettings(model=str(model), verdict=str(path)))
+    with pytest.raises(Unsupported, match=r"is of model revision 'tiny@1', not 'llama@"):
+        async with running_engine(settings):
+            pytest.fail("the engine started")
+
+
+def test_the_built_in_notes_ask_about_what_they_state() -> None:
+    notes = built_in_notes()
+    assert (len(notes.facts), len(notes.questions)) == (58, 40)
+    vectors = PreparedVectors(prepared_notes(DEFAULT_RECIPE))
+    facts = vectors.embed(
+        [DEFAULT_RECIPE.render(fact.text, fact.occurred_at) for fact in notes.facts]
+    )
+    found = 0
+    for question in notes.questions:
+        nearest = np.argsort(facts @ vectors.embed([question.text])[0])[-20:]
+        words = set(question.answer.lower().rstrip(".").split())
+        found += any(words & set(notes.facts[i].text.lower().split()) for i in nearest)
+    assert found >= 36
+
+
+def test_texts_that_share_words_are_nearer() -> None:
+    one, near, far = WordVectors().embed(["the green hive", "a hive, green", "Elsa's telescope"])
+    assert one @ near > one @ far
+    assert np.allclose(np.linalg.norm(WordVectors().embed(["", "x"]), axis=1), 1.0)
