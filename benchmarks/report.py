@@ -16,6 +16,7 @@ from benchmarks.gpu_tables import GPU_TABLES
 from benchmarks.plot import LinePlot, Series
 from benchmarks.rows import CPU_RESULTS, GPU_RESULTS, Row, read_rows
 from benchmarks.tables import source, table
+from benchmarks.tier_tables import TIER_TABLES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
@@ -131,6 +132,7 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "encode": _encode_table,
     "store_ratio": _store_table,
     **GPU_TABLES,
+    **TIER_TABLES,
 }
 
 

@@ -17,6 +17,7 @@ so tensor-parallel ranks cannot disagree.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -104,6 +105,7 @@ class ChunkDirectory:
         self._keys_by_scope: dict[UserScope, set[ChunkKey]] = {}
         self._readers: dict[ChunkKey, set[ChunkKey]] = {}
         self._fences = Fences()
+        self._past_heat: OrderedDict[ChunkKey, tuple[float, int]] = OrderedDict()
         self._moved: list[Moved] = []
         self.generation = 0
         """Grows whenever a chunk begins or ceases to be found, or to be on the GPU."""
@@ -378,6 +380,7 @@ class ChunkDirectory:
         prefix_keys: tuple[ChunkKey, ...],
     ) -> Entry:
         assert key not in self._entries, "a key is reserved once"
+        past = self._past_heat.pop(key, None)
         return Entry(
             key=key,
             tenant=key.partition("/")[0],
@@ -386,6 +389,7 @@ class ChunkDirectory:
             prefix_keys=prefix_keys,
             origins=np.arange(origin, origin + num_tokens, dtype=np.int64),
             num_readers=len(self._readers.get(key, ())),
+            heat=1.0 if past is None else 1.0 + self.gpu.faded(*past),
             used_at=self.gpu.now,
         )
 
@@ -407,9 +411,17 @@ class ChunkDirectory:
             return
         self.stats.evictions += 1
         self._moved.append(Moved(entry.key, None))
+        self._remember(entry)
         for other in entry.places:
             self.rooms[other.tier].drop(other)
         self._unlink(entry)
+
+    def _remember(self, entry: Entry) -> None:
+        """How often an evicted chunk was asked for, until as many others have gone as there are:
+        one that is encoded again does not start as a stranger."""
+        self._past_heat[entry.key] = (entry.heat, entry.used_at)
+        while len(self._past_heat) > len(self._entries):
+            self._past_heat.popitem(last=False)
 
     def _tell(self, entry: Entry) -> None:
         assert entry.fastest is not None

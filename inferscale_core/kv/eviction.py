@@ -37,9 +37,10 @@ RESTORE_COST = 0.1
 """Reading a lower tier's copy, as a share of encoding again: 4 MB come over the bus in 0.1 ms and
 from disk in 1 to 2 ms, and a request's tokens wait for them either way."""
 
-HALF_LIFE = 8.0
+HALF_LIFE = 32.0
 """Heat halves when a chunk was not used while as many others were as the tier holds, so many times
-over: `benchmarks.hit_rate` is flat between 4 and 32 and worse without fading."""
+over. `benchmarks.hit_rate` is flat from 32 on and worse below; without fading, users who have gone
+would keep their chunks for ever."""
 
 
 class Candidate(Protocol):

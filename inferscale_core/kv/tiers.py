@@ -124,9 +124,10 @@ class Place:
 
     @property
     def has_lower_copy(self) -> bool:
-        entry = self.entry
-        lower = {Tier.GPU: (entry.host, entry.disk), Tier.HOST: (entry.disk,), Tier.DISK: ()}
-        return any(place is not None and place.is_written for place in lower[self.tier])
+        host, disk = self.entry.host, self.entry.disk
+        if self.tier is Tier.GPU and host is not None and host.is_written:
+            return True
+        return self.tier is not Tier.DISK and disk is not None and disk.is_written
 
 
 @dataclass(slots=True)
@@ -211,7 +212,7 @@ class Room:
     def use(self, places: Iterable[Place]) -> None:
         """Somebody asked for the chunks."""
         now, clock = self.now, self.queue.clock
-        fading = 1.0 / (HALF_LIFE * max(1, len(self.places)))
+        fading = self._fading
         for place in places:
             entry = place.entry
             now += 1
@@ -219,6 +220,10 @@ class Room:
             entry.used_at = now
             place.clock = clock
         self.now = now
+
+    def faded(self, heat: float, used_at: int) -> float:
+        """What is left of it now."""
+        return heat / (1.0 + self._fading * (self.now - used_at))
 
     def drop(self, place: Place) -> bool:
         """The place cannot be found any more. Whether its end must wait for a pin."""
@@ -263,6 +268,10 @@ class Room:
         pinned = sum(place.num_pages for place in self.places.values() if place.num_pins)
         assert self.num_pinned == pinned, "pinned pages"
         self.queue.check({place.holder for place in evictable})
+
+    @property
+    def _fading(self) -> float:
+        return 1.0 / (HALF_LIFE * max(1, len(self.places)))
 
     def _evict(self, place: Place) -> None:
         assert place.num_pins == 0

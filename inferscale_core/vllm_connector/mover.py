@@ -189,12 +189,12 @@ class Mover:
     def _copy(self, ops: list[MoveRows]) -> None:
         source, target = ops[0].source, ops[0].target
         self._copies.between(source, target, [(op.source_rows, op.target_rows) for op in ops])
-        self._end_on_stream([op.op_id for op in ops])
+        self._end_on_stream(target, [op.op_id for op in ops])
 
     def _up(self, staged: _Staged) -> None:
         assert staged.op.target_rows is not None
         self._copies.up(staged.rows, staged.op.target_rows)
-        self._end_on_stream([staged.op.op_id], staged.rows)
+        self._end_on_stream(Tier.GPU, [staged.op.op_id], staged.rows)
 
     def _zero(self, op: ZeroHostRows) -> None:
         assert self._host is not None
@@ -207,8 +207,9 @@ class Mover:
         rows, arrived = self._copies.down(op.source, op.source_rows)
         self._writes.put(self._job(op, partial(self._write, op, rows, arrived)))
 
-    def _end_on_stream(self, op_ids: list[int], kept: Any = None) -> None:
-        event = self._copies.record()
+    def _end_on_stream(self, to: Tier, op_ids: list[int], kept: Any = None) -> None:
+        """kept: memory that the copies still read."""
+        event = self._copies.record(to)
         with self._lock:
             if event is None:
                 self._results.update(dict.fromkeys(op_ids, _DONE))
@@ -261,24 +262,26 @@ class Mover:
 
 
 class RowCopies:
-    """Copies between arena and host. On CUDA they are issued on a stream of their own, rows that
-    are neighbours on both sides in one piece."""
+    """Copies between arena and host. On CUDA each direction has a stream of its own, so that they
+    share the bus both ways, and rows that are neighbours on both sides go in one piece."""
 
     def __init__(self, arena: Arena, host: HostRows | None) -> None:
         self._arena = arena
         self._host = host
-        self._stream: Any = _new_stream(arena) if arena.rows.is_cuda else None
+        self._streams: dict[Tier, Any] = {}
+        if arena.rows.is_cuda:
+            self._streams = {to: _new_stream(arena) for to in (Tier.GPU, Tier.HOST)}
 
     def wait_for(self, ready: Event | None) -> None:
-        if self._stream is not None and ready is not None:
-            self._stream.wait_event(ready)
+        for stream in self._streams.values():
+            stream.wait_event(ready)
 
-    def record(self) -> Event | None:
-        """Reached when all that was issued so far is done; None when it is done already."""
-        if self._stream is None:
+    def record(self, to: Tier) -> Event | None:
+        """Reached when all that was issued in this direction is done; None when it is already."""
+        if not self._streams:
             return None
         event = _new_event()
-        event.record(self._stream)
+        event.record(self._streams[to])
         return event
 
     def between(
@@ -291,12 +294,12 @@ class RowCopies:
         from_rows = np.concatenate([rows for rows, _ in pairs if rows is not None])
         to_rows = np.concatenate([rows for _, rows in pairs if rows is not None])
         here, there = self._rows_in(source), self._rows_in(target)
-        if self._stream is None:
+        if not self._streams:
             there.index_copy_(
                 0, torch.from_numpy(to_rows), here.index_select(0, torch.from_numpy(from_rows))
             )
             return
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._streams[target]):
             copy_pieces(here, there, pieces(from_rows, to_rows))
 
     def staging(self, num_tokens: int) -> Tensor:
@@ -306,21 +309,21 @@ class RowCopies:
 
     def up(self, rows: Tensor, to_rows: NDArray[np.int64]) -> None:
         """From staging to the arena."""
-        if self._stream is None:
+        if not self._streams:
             self._arena.scatter(torch.from_numpy(to_rows), rows)
             return
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._streams[Tier.GPU]):
             copy_pieces(rows, self._arena.rows, pieces(np.arange(len(to_rows)), to_rows))
 
     def down(self, source: Tier, from_rows: NDArray[np.int64]) -> tuple[Tensor, Event | None]:
         """A copy of the rows in host memory, whole when the event is reached."""
-        if source is Tier.HOST or self._stream is None:
+        if source is Tier.HOST or not self._streams:
             rows = self._rows_in(source).index_select(0, torch.from_numpy(from_rows))
             return rows, None
         staging = self.staging(len(from_rows))
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._streams[Tier.HOST]):
             copy_pieces(self._arena.rows, staging, pieces(from_rows, np.arange(len(from_rows))))
-        return staging, self.record()
+        return staging, self.record(Tier.HOST)
 
     def _rows_in(self, tier: Tier) -> Tensor:
         if tier is Tier.GPU:

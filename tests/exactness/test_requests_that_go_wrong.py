@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from inferscale_core.ids import ChunkKey
+from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
 from inferscale_core.vllm_connector.events import EventKind
@@ -271,7 +272,7 @@ def test_a_chunk_forgotten_while_it_is_read_is_zeroed_afterwards_on_an_idle_engi
         step = build(output)
         if step.inject:
             forgotten = side.directory.forget("tenant/read", ["fact"], 1)
-            assert forgotten.pending == (key,)
+            assert forgotten.pending == {key: (Tier.GPU,)}
         return step
 
     prompt = tokens + random_tokens(rng, 10)
@@ -282,10 +283,10 @@ def test_a_chunk_forgotten_while_it_is_read_is_zeroed_afterwards_on_an_idle_engi
     finally:
         side.build_step = build
     assert answer.token_ids == expected.token_ids, "the reader saw the whole chunk"
-    while side.has_rows_to_zero or side.num_steps_in_flight:
+    while side.has_work or side.num_steps_in_flight:
         llama.engine.step()
     assert not llama.worker_side.arena.rows[slots].any()
-    assert llama.events(EventKind.ZEROED)[-1]["key"] == key
+    assert llama.events(EventKind.ZEROED)[-1] == {"key": key, "tier": "gpu"}
 
 
 def rows_of(engine: TinyEngine, key: ChunkKey) -> Any:
