@@ -254,11 +254,13 @@ class AsyncInferScale:
         mode: ServingMode = ServingMode.INJECTED,
         min_memory_version: int = 0,
         timed: bool = False,
+        text_facts: int | None = None,
     ) -> ChatStream:
         """Start at the first event asked for. A string is one message of the user.
 
         k: facts to bring in, 0 to 200; None takes the service's default. timed: nothing comes from
-        the engine's own prefix cache, so that times can be compared.
+        the engine's own prefix cache, so that times can be compared. text_facts: the best so many
+        facts are prefilled as text, 0 to k; None takes the recipe's number.
         """
         if isinstance(messages, str):
             messages = [ChatMessage("user", messages)]
@@ -271,6 +273,7 @@ class AsyncInferScale:
             mode=convert.mode_to_proto(mode),
             min_memory_version=min_memory_version,
             timed=timed,
+            text_facts=text_facts,
         )
         options = self._connection.options
         responses = stream_chat(

@@ -178,6 +178,7 @@ class InferScale:
         mode: ServingMode = ServingMode.INJECTED,
         min_memory_version: int = 0,
         timed: bool = False,
+        text_facts: int | None = None,
     ) -> SyncChatStream:
         async def start() -> ChatStream:
             return self._client.chat(
@@ -189,6 +190,7 @@ class InferScale:
                 mode=mode,
                 min_memory_version=min_memory_version,
                 timed=timed,
+                text_facts=text_facts,
             )
 
         return SyncChatStream(self._thread.run(start()), self._thread)

@@ -1,8 +1,9 @@
 """The exact tokens of a request, and for each span whether it is injected or prefilled.
 
-    [ header | fact … fact (resident, best-ranked last) | fact … fact (text) | tail ]
+    [ header | fact … fact (injected, best-ranked last) | fact … fact (text) | tail ]
       ╰────────── spans, from token 0 on ─────────────╯   ╰───── always prefilled ──╯
 
+As text go facts that are not resident, and the best ones where that many are asked for so.
 Text mode uses the same tokens in the same order and lists no spans.
 """
 
@@ -18,12 +19,19 @@ from inferscale_core.memory.facts import FactRef
 
 @dataclass(frozen=True, slots=True)
 class PlannedFact:
-    """One retrieved fact in prompt order. `key` is None when it is prefilled as text."""
+    """One retrieved fact in prompt order. `key` is None when it is not resident. is_text: it is to
+    be prefilled, resident or not."""
 
     fact: FactRef
     token_ids: tuple[int, ...]
     score: float
     key: ChunkKey | None
+    is_text: bool = False
+
+    @property
+    def injected_key(self) -> ChunkKey | None:
+        """None when the fact is prefilled as text."""
+        return None if self.is_text else self.key
 
 
 class Span(NamedTuple):
@@ -46,6 +54,11 @@ class Plan:
     facts: tuple[PlannedFact, ...]
 
     @property
+    def num_text_facts(self) -> int:
+        """Facts that are prefilled because it was asked for."""
+        return sum(fact.is_text for fact in self.facts)
+
+    @property
     def num_span_tokens(self) -> int:
         return sum(span.num_tokens for span in self.spans)
 
@@ -57,14 +70,15 @@ def plan_prompt(
     *,
     inject: bool,
 ) -> Plan:
-    """Order resident facts first, then the others; keep the ranking (best last) within each.
+    """Order what is injected first, then the others; keep the ranking (best last) within each.
 
     `tail` must hold at least one token: the engine needs one to compute.
     """
     assert tail, "the tail holds at least the generation prompt"
     header_span, header_ids = header
-    ordered = [fact for fact in facts if fact.key] + [fact for fact in facts if not fact.key]
-    spans = [header_span, *(Span(f.key, len(f.token_ids)) for f in ordered if f.key)]
+    injected = [fact for fact in facts if fact.injected_key]
+    ordered = injected + [fact for fact in facts if not fact.injected_key]
+    spans = [header_span, *(Span(f.key, len(f.token_ids)) for f in injected if f.key)]
     token_ids = [*header_ids]
     for fact in ordered:
         token_ids.extend(fact.token_ids)

@@ -67,6 +67,7 @@ def generate_from_proto(request: worker_pb2.GenerateRequest) -> GenerateCommand:
         sampling=_sampling(request.sampling),
         inject=request.mode != common_pb2.SERVING_MODE_TEXT,
         timed=request.timed,
+        text_facts=request.text_facts if request.HasField("text_facts") else None,
     )
 
 

@@ -44,7 +44,8 @@ COMPOSED_WAIT_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class GenerateCommand:
-    """inject: false is text mode. timed: nothing cached before may serve the request."""
+    """inject: false is text mode. timed: nothing cached before may serve the request. text_facts:
+    the best so many facts are prefilled as text; None takes the recipe's number."""
 
     user: UserAt
     messages: tuple[ChatMessage, ...]
@@ -52,6 +53,7 @@ class GenerateCommand:
     sampling: SamplingOptions
     inject: bool = True
     timed: bool = False
+    text_facts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ class Generate:
                 inject=command.inject,
                 min_injected_tokens=self._min_injected_tokens(),
                 context_tokens=self._engine.max_model_len,
+                text_facts=command.text_facts,
             )
             newest = self._users.peek(snapshot.scope)
             if newest is None or newest.kv_epoch <= snapshot.kv_epoch:
@@ -209,7 +212,7 @@ class Generate:
                         served = await _served(chat, report, output, timings)
                         _record(served, sent_ns)
                         if chat.plan.spans:
-                            self._count_lookups(served.tokens)
+                            self._count_lookups(chat.plan, served.tokens)
                         yield served
                     if output.text:
                         yield Delta(output.text)
@@ -231,10 +234,12 @@ class Generate:
             sampling=sampling,
         )
 
-    def _count_lookups(self, tokens: ServedTokens) -> None:
-        """A fact that had to be prefilled is a miss. The engine's own hits ask for no chunk."""
+    def _count_lookups(self, plan: Plan, tokens: ServedTokens) -> None:
+        """A fact that had to be prefilled is a miss; one that was to be is none. The engine's own
+        hits ask for no chunk."""
         self._chunk_metrics.hit(tokens.facts[Serving.INJECTED])
-        self._chunk_metrics.miss(tokens.facts[Serving.PREFILLED])
+        prefilled = tokens.facts[Serving.PREFILLED]
+        self._chunk_metrics.miss(max(0, prefilled - plan.num_text_facts))
 
     def _salt(
         self, command: GenerateCommand, snapshot: UserSnapshot, plan: Plan, num_published: int
@@ -248,6 +253,7 @@ class Generate:
             mode="injected" if plan.spans else "text",
             kv_epoch=snapshot.kv_epoch,
             num_published=num_published,
+            num_text_facts=plan.num_text_facts if plan.spans else 0,
         )
 
 

@@ -53,6 +53,7 @@ class Planner:
         self._format = prompt_format
         self._header = Span(rules.header_key, rules.header_tokens)
         self._mirror = mirror
+        self._text_facts = rules.recipe.text_facts
 
     def plan(
         self,
@@ -63,9 +64,11 @@ class Planner:
         inject: bool,
         min_injected_tokens: int,
         context_tokens: int,
+        text_facts: int | None = None,
     ) -> ChatPlan:
         """Find the k facts nearest to the last message, and lay out the prompt.
 
+        text_facts: the best so many are prefilled as text; None takes the recipe's number.
         Text mode (`inject` false) gives the same tokens in the same order, and so does memory of
         less than `min_injected_tokens`. Raises InvalidInput when they leave no room for an answer
         in the model's context.
@@ -78,7 +81,8 @@ class Planner:
         retrieved = time.perf_counter()
         with span(names.PLAN, {names.CHUNK_COUNT: len(ranked)}) as current:
             min_tokens = min_injected_tokens if inject else math.inf
-            plan = self._lay_out(snapshot, ranked, messages, min_tokens)
+            num_text = self._text_facts if text_facts is None else text_facts
+            plan = self._lay_out(snapshot, ranked, messages, min_tokens, num_text)
             current.set_attribute(names.TOKEN_COUNT, len(plan.token_ids))
         if len(plan.token_ids) >= context_tokens:
             raise InvalidInput(
@@ -100,15 +104,22 @@ class Planner:
         ranked: Ranked,
         messages: Sequence[ChatMessage],
         min_tokens: float,
+        num_text: int,
     ) -> Plan:
-        facts = [self._planned(snapshot, fact, score) for fact, score in reversed(ranked)]
+        facts = [
+            self._planned(snapshot, fact, score, is_text=rank < num_text)
+            for rank, (fact, score) in enumerate(ranked)
+        ][::-1]
         header = (self._header, self._format.header_ids)
-        num_stored = self._header.num_tokens + sum(len(f.token_ids) for f in facts if f.key)
+        stored = [len(fact.token_ids) for fact in facts if fact.injected_key]
+        num_stored = self._header.num_tokens + sum(stored)
         tail = self._format.tail_ids(messages)
         return plan_prompt(header, facts, tail, inject=num_stored >= min_tokens)
 
-    def _planned(self, snapshot: UserSnapshot, fact: FactEntry, score: float) -> PlannedFact:
+    def _planned(
+        self, snapshot: UserSnapshot, fact: FactEntry, score: float, *, is_text: bool
+    ) -> PlannedFact:
         spec = snapshot.spec_of(fact.fact_id)
         is_resident = spec is not None and spec.key in self._mirror
         key = spec.key if spec is not None and is_resident else None
-        return PlannedFact(fact.ref, fact.token_ids, score, key)
+        return PlannedFact(fact.ref, fact.token_ids, score, key, is_text)

@@ -22,9 +22,19 @@ class CacheSalts:
         self._model_revision = model_revision
         self._recipe_hash = recipe_hash
 
-    def shared(self, scope: UserScope, *, mode: str, kv_epoch: int, num_published: int) -> str:
+    def shared(
+        self,
+        scope: UserScope,
+        *,
+        mode: str,
+        kv_epoch: int,
+        num_published: int,
+        num_text_facts: int = 0,
+    ) -> str:
         """The same for requests that may serve each other. mode: "injected" or "text".
 
+        num_text_facts: best facts that are prefilled beside an injection, and may not be served
+        from blocks where they were injected.
         num_published: rises with every chunk of the user. A fact that was prefilled and is
         injected now must not be served from the blocks of before.
         """
@@ -35,6 +45,7 @@ class CacheSalts:
             mode,
             str(kv_epoch),
             str(num_published),
+            str(num_text_facts),
         )
         message = b"".join(
             len(part.encode()).to_bytes(4, "little") + part.encode() for part in parts

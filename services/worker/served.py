@@ -53,7 +53,8 @@ def planned_servings(plan: Plan) -> tuple[Serving, ...]:
     """What the plan means for each of its facts, before the engine has decided."""
     is_injecting = bool(plan.spans)
     return tuple(
-        Serving.INJECTED if is_injecting and fact.key else Serving.PREFILLED for fact in plan.facts
+        Serving.INJECTED if is_injecting and fact.injected_key else Serving.PREFILLED
+        for fact in plan.facts
     )
 
 

@@ -45,10 +45,11 @@ async def test_the_worker_is_asked_what_the_client_asked(
         sampling=Sampling(temperature=0.5, max_tokens=9, seed=3, stop=["."]),
         mode=ServingMode.TEXT,
         timed=True,
+        text_facts=3,
     ).answer()
     [request] = worker.generate_requests
     assert [message.role for message in request.messages] == ["system", "user"]
-    assert (request.k, request.timed) == (7, True)
+    assert (request.k, request.timed, request.text_facts) == (7, True, 3)
     assert request.mode == common_pb2.SERVING_MODE_TEXT
     assert (request.sampling.max_tokens, request.sampling.seed) == (9, 3)
     assert list(request.sampling.stop) == ["."]
@@ -60,6 +61,8 @@ async def test_k_defaults_to_20_and_may_be_0(tenant: Tenant, worker: FakeWorker)
     await tenant.client.chat("mira", "Hello?").answer()
     await tenant.client.chat("mira", "Hello?", k=0).answer()
     assert [request.k for request in worker.generate_requests] == [20, 0]
+    has_number = worker.generate_requests[0].HasField("text_facts")
+    assert not has_number, "the recipe says how many facts go as text"
 
 
 async def test_a_chat_after_an_update_sees_nothing_older(
@@ -242,6 +245,8 @@ async def test_a_version_above_the_users_is_refused(tenant: Tenant, worker: Fake
         ({"user_id": ""}, "user_id"),
         ({"user_id": "u" * 257}, "user_id"),
         ({"k": 201}, "k"),
+        ({"k": 5, "text_facts": 6}, "text_facts"),
+        ({"text_facts": 21}, "text_facts"),
         ({"messages": []}, "messages"),
         ({"messages": [common_pb2.Message(role="user", content="x")] * 201}, "messages"),
         ({"messages": [common_pb2.Message(role="tool", content="x")]}, "messages[0].role"),

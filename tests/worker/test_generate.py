@@ -17,7 +17,7 @@ from services.worker.engine.protocol import EngineRequest, SamplingOptions
 from services.worker.generate import ChatEvent, Delta, Done, GenerateCommand, Retrieved, Served
 from services.worker.planner import ChatPlan
 from services.worker.served import Serving
-from tests.worker.conftest import TOKENIZER, FakeWorker, MakeWorker
+from tests.worker.conftest import RECIPE, TOKENIZER, FakeWorker, MakeWorker
 from tests.worker.test_encode import TEXTS, encode, fill
 
 QUESTION = ChatMessage("user", "Where does Robin keep the spare key?")
@@ -359,3 +359,40 @@ async def test_the_steps_of_a_chat_are_spans_of_one_trace_without_text(worker: F
     every = "".join(span.to_json() for span in spans.values())
     assert "Robin" not in every
     assert "spare key" not in every
+
+
+async def test_the_best_facts_are_prefilled_behind_the_injected_ones_when_asked_for(
+    worker: FakeWorker,
+) -> None:
+    fill(worker)
+    await encode(worker)
+    ranked = served_of(await chat(worker)).facts
+    events = await chat(worker, text_facts=2)
+    served = served_of(events)
+    assert servings(served) == [Serving.INJECTED] * 2 + [Serving.PREFILLED] * 2
+    assert [fact.fact for fact in served.facts] == [fact.fact for fact in ranked]
+    (retrieved,) = (event for event in events if isinstance(event, Retrieved))
+    assert retrieved.not_resident == (), "they have a chunk, and need none"
+
+
+async def test_a_recipe_may_say_how_many_and_a_request_may_say_otherwise(
+    make_worker: MakeWorker,
+) -> None:
+    worker = make_worker(replace(RECIPE, text_facts=1))
+    fill(worker)
+    await encode(worker)
+    for asked, num_text in ((None, 1), (0, 0), (3, 3), (9, 4)):
+        served = served_of(await chat(worker, text_facts=asked))
+        expected = [Serving.INJECTED] * (4 - num_text) + [Serving.PREFILLED] * num_text
+        assert servings(served) == expected
+
+
+async def test_chats_with_other_numbers_of_text_facts_share_no_blocks(worker: FakeWorker) -> None:
+    fill(worker)
+    await encode(worker)
+    salts = []
+    for num_text in (0, 2, 2, 3):
+        await chat(worker, text_facts=num_text)
+        salts.append(worker.engine.requests[-1].cache_salt)
+    assert salts[1] == salts[2]
+    assert len(set(salts)) == 3

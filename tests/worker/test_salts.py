@@ -14,8 +14,15 @@ def shared(
     mode: str = "injected",
     kv_epoch: int = 1,
     num_published: int = 2,
+    num_text_facts: int = 0,
 ) -> str:
-    return salts.shared(scope, mode=mode, kv_epoch=kv_epoch, num_published=num_published)
+    return salts.shared(
+        scope,
+        mode=mode,
+        kv_epoch=kv_epoch,
+        num_published=num_published,
+        num_text_facts=num_text_facts,
+    )
 
 
 def test_only_requests_that_may_serve_each_other_share_a_salt() -> None:
@@ -29,6 +36,7 @@ def test_only_requests_that_may_serve_each_other_share_a_salt() -> None:
         shared(salts, num_published=3),
         shared(salts, kv_epoch=12, num_published=3),
         shared(salts, kv_epoch=1, num_published=23),
+        shared(salts, num_text_facts=4),
     ]
     assert len({shared(salts), *others}) == len(others) + 1
 

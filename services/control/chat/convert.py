@@ -50,17 +50,21 @@ def chat_from_proto(request: chat_pb2.ChatRequest) -> Chat:
     if request.mode not in common_pb2.ServingMode.values():
         raise InvalidInput("mode", f"{request.mode} is not a value of ServingMode")
     k = request.k if request.HasField("k") else DEFAULT_K
+    check_range("k", k, minimum=0, maximum=MAX_K)
+    payload = worker_pb2.GenerateRequest(
+        messages=request.messages,
+        k=k,
+        sampling=request.sampling,
+        mode=request.mode or common_pb2.SERVING_MODE_INJECTED,
+        timed=request.timed,
+    )
+    if request.HasField("text_facts"):
+        payload.text_facts = check_range("text_facts", request.text_facts, minimum=0, maximum=k)
     return Chat(
         user_id=UserId(check_identifier("user_id", request.user_id, MAX_USER_ID)),
         model=request.model,
         min_memory_version=request.min_memory_version,
-        payload=worker_pb2.GenerateRequest(
-            messages=request.messages,
-            k=check_range("k", k, minimum=0, maximum=MAX_K),
-            sampling=request.sampling,
-            mode=request.mode or common_pb2.SERVING_MODE_INJECTED,
-            timed=request.timed,
-        ),
+        payload=payload,
     )
 
 

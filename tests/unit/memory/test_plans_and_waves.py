@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.memory.canonical import ChunkSpec
 from inferscale_core.memory.facts import FactRef
@@ -34,6 +36,14 @@ def test_text_mode_has_the_same_tokens_and_no_spans() -> None:
     text = plan_prompt(HEADER, FACTS, (99,), inject=False)
     assert text.token_ids == plan_prompt(HEADER, FACTS, (99,), inject=True).token_ids
     assert text.spans == ()
+
+
+def test_facts_asked_for_as_text_go_last_resident_or_not_and_give_no_span() -> None:
+    facts = [*FACTS[:2], *(replace(fact, is_text=True) for fact in FACTS[2:])]
+    plan = plan_prompt(HEADER, facts, (99,), inject=True)
+    assert [fact.fact.fact_id for fact in plan.facts] == ["a", "b", "c", "d"]
+    assert [span.num_tokens for span in plan.spans] == [3, 2]
+    assert plan.num_text_facts == 2
 
 
 def spec(name: str, *prefix: str) -> ChunkSpec:

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ChatRequest(_message.Message):
-    __slots__ = ('user_id', 'messages', 'k', 'sampling', 'model', 'mode', 'min_memory_version', 'timed')
+    __slots__ = ('user_id', 'messages', 'k', 'sampling', 'model', 'mode', 'min_memory_version', 'timed', 'text_facts')
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     K_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class ChatRequest(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     MIN_MEMORY_VERSION_FIELD_NUMBER: _ClassVar[int]
     TIMED_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FACTS_FIELD_NUMBER: _ClassVar[int]
     user_id: str
     messages: _containers.RepeatedCompositeFieldContainer[_common_pb2.Message]
     k: int
@@ -24,8 +25,9 @@ class ChatRequest(_message.Message):
     mode: _common_pb2.ServingMode
     min_memory_version: int
     timed: bool
+    text_facts: int
 
-    def __init__(self, user_id: _Optional[str]=..., messages: _Optional[_Iterable[_Union[_common_pb2.Message, _Mapping]]]=..., k: _Optional[int]=..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]]=..., model: _Optional[str]=..., mode: _Optional[_Union[_common_pb2.ServingMode, str]]=..., min_memory_version: _Optional[int]=..., timed: bool=...) -> None:
+    def __init__(self, user_id: _Optional[str]=..., messages: _Optional[_Iterable[_Union[_common_pb2.Message, _Mapping]]]=..., k: _Optional[int]=..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]]=..., model: _Optional[str]=..., mode: _Optional[_Union[_common_pb2.ServingMode, str]]=..., min_memory_version: _Optional[int]=..., timed: bool=..., text_facts: _Optional[int]=...) -> None:
         ...
 
 class ChatResponse(_message.Message):

@@ -70,21 +70,23 @@ class EncodeResponse(_message.Message):
         ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ('user', 'messages', 'k', 'sampling', 'mode', 'timed')
+    __slots__ = ('user', 'messages', 'k', 'sampling', 'mode', 'timed', 'text_facts')
     USER_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     K_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     TIMED_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FACTS_FIELD_NUMBER: _ClassVar[int]
     user: UserRef
     messages: _containers.RepeatedCompositeFieldContainer[_common_pb2.Message]
     k: int
     sampling: _common_pb2.Sampling
     mode: _common_pb2.ServingMode
     timed: bool
+    text_facts: int
 
-    def __init__(self, user: _Optional[_Union[UserRef, _Mapping]]=..., messages: _Optional[_Iterable[_Union[_common_pb2.Message, _Mapping]]]=..., k: _Optional[int]=..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]]=..., mode: _Optional[_Union[_common_pb2.ServingMode, str]]=..., timed: bool=...) -> None:
+    def __init__(self, user: _Optional[_Union[UserRef, _Mapping]]=..., messages: _Optional[_Iterable[_Union[_common_pb2.Message, _Mapping]]]=..., k: _Optional[int]=..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]]=..., mode: _Optional[_Union[_common_pb2.ServingMode, str]]=..., timed: bool=..., text_facts: _Optional[int]=...) -> None:
         ...
 
 class GenerateResponse(_message.Message):
