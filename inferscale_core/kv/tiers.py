@@ -135,7 +135,7 @@ class Room:
     """The pages of one tier and the places in it.
 
     on_evict: told of each place that gives way, already freed. num_evictable: pages of places that
-    can be read, are not pinned and not permanent.
+    can be read, are not pinned and not permanent. num_pinned, num_permanent: pages of such places.
     """
 
     tier: Tier
@@ -147,6 +147,7 @@ class Room:
     freed: list[Place] = field(default_factory=list)
     num_evictable: int = 0
     num_pinned: int = 0
+    num_permanent: int = 0
     num_evictions: int = 0
     _next_holder: int = 0
     now: int = 0
@@ -173,6 +174,7 @@ class Room:
         place = Place(entry, self.tier, self._next_holder, num_pages, rows, entry.is_permanent)
         self.places[place.holder] = place
         self.num_pinned += num_pages
+        self.num_permanent += num_pages * place.is_permanent
         self.queue.took(entry.tenant, num_pages)
         entry.attach(place)
         return place
@@ -267,6 +269,8 @@ class Room:
         assert self.num_evictable == sum(p.num_pages for p in evictable), "evictable pages"
         pinned = sum(place.num_pages for place in self.places.values() if place.num_pins)
         assert self.num_pinned == pinned, "pinned pages"
+        permanent = sum(p.num_pages for p in self.places.values() if p.is_permanent)
+        assert self.num_permanent == permanent, "permanent pages"
         self.queue.check({place.holder for place in evictable})
 
     @property
@@ -282,5 +286,6 @@ class Room:
     def _free(self, place: Place) -> None:
         del self.places[place.holder]
         self.pages.give_back(place.holder)
+        self.num_permanent -= place.num_pages * place.is_permanent
         self.queue.took(place.tenant, -place.num_pages)
         self.freed.append(place)

@@ -61,10 +61,7 @@ class Hold:
 
     entries: list[Entry]
     places: list[Place]
-
-    @property
-    def num_pages(self) -> int:
-        return sum(place.num_pages for place in self.places)
+    num_pages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +104,7 @@ class Tiering:
         self._ready: list[TierOp] = []
         self._wanted: dict[str, list[Entry]] = {}
         self._holds: dict[str, Hold] = {}
+        self._num_held = 0
         self._asked_at: dict[str, float] = {}
         self._gave_up: set[str] = set()
         self._to_offload: deque[Entry] = deque()
@@ -287,11 +285,11 @@ class Tiering:
             return
         room = self._directory.gpu
         num_pages = sum(room.pages.pages_for(entry.num_tokens) for entry in entries)
-        if num_pages > room.pages.num_pages - self._num_permanent():
+        if num_pages > room.pages.num_pages - room.num_permanent:
             self._gave_up.add(request_id)
             return
-        num_held = sum(hold.num_pages for hold in self._holds.values())
-        if self._holds and num_held + num_pages > MAX_HELD_RATIO * room.pages.num_pages:
+        limit = MAX_HELD_RATIO * room.pages.num_pages
+        if self._holds and self._num_held + num_pages > limit:
             return
         self._reserve(request_id, entries)
 
@@ -312,7 +310,9 @@ class Tiering:
             room.pin([transfer.target])
             places.append(transfer.target)
             self._move(transfer)
-        self._holds[request_id] = Hold(entries, places)
+        hold = Hold(entries, places, sum(place.num_pages for place in places))
+        self._holds[request_id] = hold
+        self._num_held += hold.num_pages
 
     def _check_wait(self, request_id: str) -> bool:
         now = self._clock()
@@ -330,11 +330,8 @@ class Tiering:
     def _let_go(self, request_id: str) -> None:
         hold = self._holds.pop(request_id, None)
         if hold is not None:
+            self._num_held -= hold.num_pages
             self._directory.gpu.unpin(hold.places)
-
-    def _num_permanent(self) -> int:
-        room = self._directory.gpu
-        return sum(p.num_pages for p in room.places.values() if p.entry.is_permanent)
 
     # Offloading.
 

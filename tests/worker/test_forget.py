@@ -7,10 +7,15 @@ import asyncio
 import pytest
 
 from inferscale_core.ids import FactId
+from inferscale_core.kv.directory import ChunkDirectory
+from inferscale_core.kv.pages import PagePool
 from inferscale_core.kv.tiers import Tier
+from inferscale_core.memory.deletion import Holder
 from inferscale_core.memory.recipes import Recipe
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import RequestParams
+from services.control.worker_messages import purge_from_proto
+from services.worker.convert import purged_to_proto
 from services.worker.forget import Purged
 from tests.worker.conftest import FakeWorker, MakeWorker
 from tests.worker.test_encode import encode, fill, keys
@@ -197,3 +202,35 @@ async def test_an_engine_that_does_not_acknowledge_is_no_purge(
     monkeypatch.setattr(worker.reports, "record", lambda event: None)
     with pytest.raises(Unavailable, match="not acknowledged"):
         await forget(worker, "f1")
+
+
+async def test_copies_in_every_tier_are_counted_and_reach_the_receipt(worker: FakeWorker) -> None:
+    """One copy to the host is on its way: both its ends are pending."""
+    directory = ChunkDirectory(PagePool(2000, 4), PagePool(2000, 4))
+    worker.engine.directory = directory
+    fill(worker)
+    await encode(worker)
+    snapshot = worker.parts.users.peek(worker.control.at().scope)
+    assert snapshot is not None
+    key = snapshot.specs[FactId("f1")].key
+    for entry in directory.of_scope(worker.control.at().scope):
+        assert entry.gpu is not None
+        transfer = directory.begin_transfer(entry, entry.gpu, Tier.HOST)
+        assert transfer is not None
+        if entry.key == key:
+            in_flight = transfer
+        else:
+            directory.end_transfer(transfer, succeeded=True)
+    worker.control.remove("f1")
+    purged = await forget(worker, "f1")
+    assert purged.copies == {Tier.GPU: purged.chunks, Tier.HOST: purged.chunks}
+    assert purged.pending == {Tier.GPU: 1, Tier.HOST: 1}
+    received = purge_from_proto(purged_to_proto(purged))
+    assert received.dropped[Holder.ARENA] == received.dropped[Holder.HOST] == purged.chunks
+    assert received.pending == {Holder.ARENA, Holder.HOST}
+    directory.end_transfer(in_flight, succeeded=True)
+    for room in directory.rooms.values():
+        for place in room.drain_freed():
+            if place.is_reported:
+                worker.engine.emit(EventKind.ZEROED, key=place.entry.key, tier=place.tier)
+    assert (await forget(worker, "f1")).pending == {}
