@@ -10,7 +10,7 @@ from typing import Self
 
 from inferscale_core.client import convert, records
 from inferscale_core.client.calls import stream_chat
-from inferscale_core.client.chat import ChatMessage, Sampling, ServingMode
+from inferscale_core.client.chat import ChatMessage, Sampling, Scoring, ServingMode
 from inferscale_core.client.chat_stream import ChatStream
 from inferscale_core.client.connection import ClientOptions, Connection
 from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, memory_pb2
@@ -255,12 +255,14 @@ class AsyncInferScale:
         min_memory_version: int = 0,
         timed: bool = False,
         text_facts: int | None = None,
+        scoring: Scoring | None = None,
     ) -> ChatStream:
         """Start at the first event asked for. A string is one message of the user.
 
         k: facts to bring in, 0 to 200; None takes the service's default. timed: nothing comes from
         the engine's own prefix cache, so that times can be compared. text_facts: the best so many
         facts are prefilled as text, 0 to k; None takes the recipe's number.
+        scoring: also say how likely an answer is.
         """
         if isinstance(messages, str):
             messages = [ChatMessage("user", messages)]
@@ -274,6 +276,7 @@ class AsyncInferScale:
             min_memory_version=min_memory_version,
             timed=timed,
             text_facts=text_facts,
+            scoring=convert.scoring_to_proto(scoring),
         )
         options = self._connection.options
         responses = stream_chat(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -119,7 +119,27 @@ class Done:
     timings: Timings
 
 
-ChatEvent = Retrieved | Served | Delta | Done
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Asks how likely the model finds an answer. compared_token_ids: first tokens to look at, 128
+    at most; the 100 likeliest when there are none."""
+
+    answer: str
+    compared_token_ids: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Natural logarithms of probabilities. prompt_digest: names the prompt's tokens. answer: of
+    each token of it. first: of first tokens by id; the likeliest is `top_token_id`."""
+
+    prompt_digest: str
+    answer: tuple[float, ...]
+    top_token_id: int
+    first: Mapping[int, float]
+
+
+ChatEvent = Retrieved | Scored | Served | Delta | Done
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +150,4 @@ class ChatAnswer:
     retrieved: Retrieved | None
     served: Served | None
     done: Done
+    scored: Scored | None = None

@@ -12,6 +12,7 @@ from inferscale_core.client.chat import (
     Delta,
     Done,
     Retrieved,
+    Scored,
     Served,
 )
 from inferscale_core.client.convert import event_from_proto
@@ -59,12 +60,15 @@ class ChatStream:
         pieces: list[str] = []
         retrieved: Retrieved | None = None
         served: Served | None = None
+        scored: Scored | None = None
         done: Done | None = None
         async with self:
             async for event in self:
                 match event:
                     case Retrieved():
                         retrieved = event
+                    case Scored():
+                        scored = event
                     case Served():
                         served = event
                     case Delta(text):
@@ -73,4 +77,4 @@ class ChatStream:
                         done = event
         if done is None:
             raise EngineError("the chat ended without saying how")
-        return ChatAnswer("".join(pieces), retrieved, served, done)
+        return ChatAnswer("".join(pieces), retrieved, served, done, scored)

@@ -130,6 +130,14 @@ def api_key_from_proto(key: tenant_pb2.ApiKey) -> records.ApiKey:
     )
 
 
+def scoring_to_proto(scoring: chat.Scoring | None) -> chat_pb2.Scoring | None:
+    if scoring is None:
+        return None
+    return chat_pb2.Scoring(
+        answer=scoring.answer, compared_token_ids=list(scoring.compared_token_ids)
+    )
+
+
 def event_from_proto(response: chat_pb2.ChatResponse) -> chat.ChatEvent | None:
     """None for an event that this version of the client does not know."""
     match response.WhichOneof("event"):
@@ -146,6 +154,14 @@ def event_from_proto(response: chat_pb2.ChatResponse) -> chat.ChatEvent | None:
             served = response.served
             facts = _served_facts(served.facts)
             return chat.Served(facts, _usage(served.usage), _timings(served.timings))
+        case "scored":
+            scored = response.scored
+            return chat.Scored(
+                prompt_digest=scored.prompt_digest,
+                answer=tuple(scored.answer_logprobs),
+                top_token_id=scored.top_token_id,
+                first=dict(zip(scored.token_ids, scored.logprobs, strict=True)),
+            )
         case "delta":
             return chat.Delta(response.delta.text)
         case "done":

@@ -14,6 +14,7 @@ from inferscale_core.client.chat import (
     ChatEvent,
     ChatMessage,
     Sampling,
+    Scoring,
     ServingMode,
 )
 from inferscale_core.client.chat_stream import ChatStream
@@ -179,6 +180,7 @@ class InferScale:
         min_memory_version: int = 0,
         timed: bool = False,
         text_facts: int | None = None,
+        scoring: Scoring | None = None,
     ) -> SyncChatStream:
         async def start() -> ChatStream:
             return self._client.chat(
@@ -191,6 +193,7 @@ class InferScale:
                 min_memory_version=min_memory_version,
                 timed=timed,
                 text_facts=text_facts,
+                scoring=scoring,
             )
 
         return SyncChatStream(self._thread.run(start()), self._thread)

@@ -41,6 +41,13 @@ class PromptFormat:
     def turn_ids(self, speaker: str, text: str) -> tuple[int, ...]:
         return self._encoder.encode(f"{speaker}: {text}\n")
 
+    def answer_ids(self, text: str) -> tuple[int, ...]:
+        """An answer as it stands behind the generation prompt. Raises InvalidInput for what is no
+        text."""
+        # Behind a chat template it begins a line, behind `assistant:` a word.
+        lead = " " if self._placement is as_plain_lines else ""
+        return self._encoder.encode(lead + text)
+
     def tail_ids(self, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
         """What follows the facts: the end of the notes, the messages, the generation prompt.
 

@@ -2,6 +2,7 @@
 
     inferscale eval prepare --data DIR --out FILE
     inferscale eval locomo --direct --prepared FILE --model M --k 5,10,20,50 --recipes A,B --out DIR
+    inferscale eval locomo --api HOST:PORT --api-key-file FILE --data DIR --model M --out DIR
     inferscale eval report DIR
 
 Engine and embedder are set as for a worker, by the environment.
@@ -17,16 +18,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from inferscale_core.client import AsyncInferScale
 from inferscale_core.embedding import load_embedder
 from inferscale_core.errors import InferScaleError, InvalidInput
 from inferscale_core.memory.recipe_files import load_recipe
 from inferscale_core.memory.recipes import Recipe, storage_by_name
 from inferscale_core.settings import Settings
+from services.evaluation.api import ApiDriver
 from services.evaluation.asking import INSTRUCTION, Asking
 from services.evaluation.locomo import load_locomo
-from services.evaluation.prepared import Prepared, load, prepare, save
+from services.evaluation.prepared import Prepared, load, prepare, save, without_vectors
 from services.evaluation.report import make_rows, plot, read_folder, table
-from services.evaluation.run import Wanted, run_direct
+from services.evaluation.run import Wanted, run_api, run_direct
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +53,12 @@ def _locomo(options: argparse.Namespace) -> None:
     settings = Settings()
     engine = settings.engine.model_copy(update={"model": options.model})
     settings = settings.model_copy(update={"engine": engine})
-    prepared = _prepared_from_data(options, settings) if options.data else load(options.prepared)
+    if options.data is None:
+        prepared = load(options.prepared)
+    elif options.direct:
+        prepared = _prepared_from_data(options, settings)
+    else:
+        prepared = without_vectors(load_locomo(options.data))
     wanted = Wanted(
         recipes=tuple(_recipes(options.recipes, options.storage)),
         ks=_numbers("k", options.k),
@@ -59,8 +67,29 @@ def _locomo(options: argparse.Namespace) -> None:
         limit=options.limit,
         folder=options.out,
     )
-    asyncio.run(run_direct(settings, prepared, wanted))
+    if options.direct:
+        asyncio.run(run_direct(settings, prepared, wanted))
+    else:
+        asyncio.run(_through_api(options, prepared, wanted))
     _report(options)
+
+
+async def _through_api(options: argparse.Namespace, prepared: Prepared, wanted: Wanted) -> None:
+    if options.api_key_file is None:
+        raise InvalidInput("api_key_file", "is needed with --api")
+    key = options.api_key_file.read_text().strip()
+    async with AsyncInferScale(options.api, key) as client:
+        driver = ApiDriver(
+            client,
+            prepared.conversations,
+            wanted.asking,
+            prefix=options.user_prefix,
+            at_once=wanted.at_once,
+            model=options.model,
+            text_facts=options.text_facts,
+        )
+        storage = storage_by_name(options.storage or "cache")
+        await run_api(driver, prepared.digest, wanted, storage)
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -126,7 +155,9 @@ def _add_locomo(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", type=Path, help="folder of LoCoMo's JSON files; embeds them here")
     source.add_argument("--prepared", type=Path, help="what `prepare` wrote")
-    parser.add_argument("--model", required=True, help="as INFERSCALE_ENGINE__MODEL")
+    parser.add_argument(
+        "--model", required=True, help="as INFERSCALE_ENGINE__MODEL, or as the tenant lists it"
+    )
     parser.add_argument("--k", default="5,10,20,50", help="numbers of facts")
     parser.add_argument("--recipes", default="progressive-32", help="names or files")
     parser.add_argument("--storage", default="", help="instead of the recipes' own, one or several")
@@ -136,12 +167,16 @@ def _add_locomo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--at-once", type=int, default=256, help="questions in the engine")
     parser.add_argument("--max-tokens", type=int, default=32, help="of an answer")
     parser.add_argument("--instruction", default=INSTRUCTION, help="the system message")
-    parser.add_argument(
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument(
         "--direct",
         action="store_true",
-        required=True,
         help="the engine in this process, without services and a database",
     )
+    way.add_argument("--api", help="host:port of control; asks with the recipe that is served")
+    parser.add_argument("--api-key-file", type=Path, help="with --api: holds the tenant's key")
+    parser.add_argument("--user-prefix", default="locomo", help="with --api: of the user ids")
+    parser.add_argument("--text-facts", type=int, help="with --api: best facts as text")
     parser.set_defaults(run=_locomo)
 
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from inferscale_core.errors import EngineError
 from inferscale_core.ids import TenantId
 from inferscale_core.memory.plans import Plan
 from inferscale_core.memory.recipes import Recipe
-from inferscale_core.prompt import PlainTextEncoder, PromptFormat, Tokenizer
+from inferscale_core.prompt import PromptFormat, Tokenizer
 from inferscale_core.retrieval import UserSnapshot
 from inferscale_core.settings import EmbedderSettings, WorkerSettings
 from services.evaluation.asking import Asking
+from services.evaluation.at_once import ask_all
 from services.evaluation.dataset import Question, num_questions
 from services.evaluation.memory_source import PreparedMemory
 from services.evaluation.prepared import Prepared, PreparedVectors
@@ -27,11 +27,8 @@ from services.evaluation.progress import Progress
 from services.evaluation.scores import EncodeCost, FirstTokens, QuestionScore, judge
 from services.worker.app import RunningEngine, WorkerParts, build_parts, search_device
 from services.worker.planner import Planner
-from services.worker.scoring import AnswerScorer
+from services.worker.scoring import AnswerScorer, token_digest
 from services.worker.users import UserAt
-
-_Item = TypeVar("_Item")
-_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +61,7 @@ class DirectDriver:
         self._at_once = at_once
         self._memory = PreparedMemory(prepared, recipe, TenantId(f"evaluation-{recipe.hash}"))
         self._format = PromptFormat(tokenizer, recipe)
-        self._encoder = PlainTextEncoder(tokenizer)
         self._embedder = PreparedVectors(prepared)
-        # Behind a chat template's generation prompt an answer begins a line, elsewhere a word.
-        self._lead = "" if tokenizer.chat_template else " "
         self._parts = self._build(recipe)
         self._scorer = AnswerScorer(running.host, running.reports)
 
@@ -107,14 +101,14 @@ class DirectDriver:
     async def ask_text(self, asks: Sequence[Ask]) -> list[tuple[QuestionScore, FirstTokens]]:
         """Scores in text mode, with the first tokens that other ways are compared with."""
         with Progress("ask as text", len(asks)) as progress:
-            return await self._all(asks, self._ask_text, progress)
+            return await ask_all(asks, self._ask_text, progress, self._at_once)
 
     async def ask_injected(
         self, asks: Sequence[Ask], compared: Sequence[FirstTokens]
     ) -> list[QuestionScore]:
         pairs = list(zip(asks, compared, strict=True))
         with Progress(f"ask {self._parts.rules.recipe.name}", len(pairs)) as progress:
-            return await self._all(pairs, self._ask_injected, progress)
+            return await ask_all(pairs, self._ask_injected, progress, self._at_once)
 
     async def asks(self, k: int, limit: int | None) -> list[Ask]:
         """The first `limit` questions of the data set. Raises EngineError when one of the facts
@@ -172,30 +166,12 @@ class DirectDriver:
                 yield Ask(conversation.name, number, question, *plans)
             left -= min(left, len(conversation.questions))
 
-    async def _all(
-        self,
-        items: Sequence[_Item],
-        ask: Callable[[_Item], Awaitable[_Answer]],
-        progress: Progress,
-    ) -> list[_Answer]:
-        """Answers in the order of the items, a bounded number asked at once."""
-        slots = asyncio.Semaphore(self._at_once)
-
-        async def one(item: _Item) -> _Answer:
-            async with slots:
-                answer = await ask(item)
-            progress.step()
-            return answer
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
-        return [task.result() for task in tasks]
-
     async def _ask_text(self, ask: Ask) -> tuple[QuestionScore, FirstTokens]:
         score = await self._scorer.score(
             ask.text, self._answer_ids(ask), self._asking.max_tokens, stop=self._asking.stop
         )
-        judged = judge(ask.conversation, ask.number, ask.question, ask.text.token_ids, score, None)
+        prompt = token_digest(ask.text.token_ids)
+        judged = judge(ask.conversation, ask.number, ask.question, prompt, score, None)
         return judged, score.first.logprobs
 
     async def _ask_injected(self, pair: tuple[Ask, FirstTokens]) -> QuestionScore:
@@ -207,12 +183,11 @@ class DirectDriver:
             stop=self._asking.stop,
             compared=tuple(compared),
         )
-        return judge(
-            ask.conversation, ask.number, ask.question, ask.injected.token_ids, score, compared
-        )
+        prompt = token_digest(ask.injected.token_ids)
+        return judge(ask.conversation, ask.number, ask.question, prompt, score, compared)
 
     def _answer_ids(self, ask: Ask) -> tuple[int, ...]:
-        return self._encoder.encode(self._lead + ask.question.answer)
+        return self._format.answer_ids(ask.question.answer)
 
 
 def _check_plans(injected: Plan, text: Plan, *, num_text: int) -> None:

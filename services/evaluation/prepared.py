@@ -36,9 +36,13 @@ class Prepared:
 
     @property
     def digest(self) -> str:
-        """Names what is asked: scores of other data are not mixed with these."""
-        body = json.dumps([asdict(c) for c in self.conversations], default=str, sort_keys=True)
-        return hashlib.sha256(body.encode()).hexdigest()[:12]
+        return data_digest(self.conversations)
+
+
+def data_digest(conversations: Sequence[Conversation]) -> str:
+    """Names what is asked: scores of other data are not mixed with these."""
+    body = json.dumps([asdict(c) for c in conversations], default=str, sort_keys=True)
+    return hashlib.sha256(body.encode()).hexdigest()[:12]
 
 
 class PreparedVectors:
@@ -79,6 +83,12 @@ def prepare(
     ]
     rows = {text: row for row, text in enumerate(texts)}
     return Prepared(tuple(conversations), embedder.identity, rows, np.concatenate(batches))
+
+
+def without_vectors(conversations: Sequence[Conversation]) -> Prepared:
+    """For a service that embeds them itself."""
+    identity = EmbedderIdentity("none", "", 1)
+    return Prepared(tuple(conversations), identity, {}, np.zeros((0, 1), np.float32))
 
 
 def save(prepared: Prepared, path: Path) -> None:

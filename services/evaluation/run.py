@@ -15,6 +15,7 @@ from inferscale_core.errors import InvalidInput
 from inferscale_core.ids import ModelRevision
 from inferscale_core.memory.recipes import Recipe, Storage
 from inferscale_core.settings import RecipeSettings, Settings
+from services.evaluation.api import ApiDriver
 from services.evaluation.asking import Asking, wording_digest
 from services.evaluation.direct import Ask, DirectDriver
 from services.evaluation.prepared import Prepared
@@ -44,6 +45,27 @@ async def run_direct(settings: Settings, prepared: Prepared, wanted: Wanted) -> 
         missing = [recipe for recipe in recipes if _missing_ks(wanted, recipe)]
         if missing:
             await _run_storage(settings, prepared, wanted, storage, missing)
+
+
+async def run_api(driver: ApiDriver, data: str, wanted: Wanted, storage: Storage) -> None:
+    """Through a service, with the recipe that it serves. data: `data_digest` of what was stored.
+    storage: what its chunks are stored as, which only its operator knows."""
+    wanted.folder.mkdir(parents=True, exist_ok=True)
+    await driver.store()
+    for k in wanted.ks:
+        asked = await driver.ask(k, wanted.limit)
+        about = _about(data, wanted, ModelRevision(asked.model_revision), k)
+        text = ScoreFile(
+            about,
+            TEXT,
+            "",
+            tuple(pair.text for pair in asked.pairs),
+            tuple(pair.compared for pair in asked.pairs),
+        )
+        text.save(wanted.folder / f"{TEXT}-{asked.recipe}-k{k}.json")
+        seen = tuple(pair.injected for pair in asked.pairs)
+        file = ScoreFile(about, asked.recipe, storage.value, seen)
+        file.save(wanted.folder / f"{asked.recipe}-{storage}-k{k}.json")
 
 
 async def _run_storage(
@@ -77,7 +99,7 @@ async def _run_recipe(
 ) -> None:
     cost = await driver.encode()
     for k in _missing_ks(wanted, recipe):
-        about = _about(prepared, wanted, running.model.revision, k)
+        about = _about(prepared.digest, wanted, running.model.revision, k)
         asks = await driver.asks(k, wanted.limit)
         text = await _text_scores(driver, asks, about, wanted.folder, recipe)
         scores = await driver.ask_injected(asks, text.compared)
@@ -102,9 +124,9 @@ async def _text_scores(
     return file
 
 
-def _about(prepared: Prepared, wanted: Wanted, model_revision: ModelRevision, k: int) -> About:
-    data = prepared.digest if wanted.limit is None else f"{prepared.digest}[:{wanted.limit}]"
-    return About(data, model_revision, wanted.asking.digest(), k)
+def _about(data: str, wanted: Wanted, model_revision: ModelRevision, k: int) -> About:
+    part = data if wanted.limit is None else f"{data}[:{wanted.limit}]"
+    return About(part, model_revision, wanted.asking.digest(), k)
 
 
 def _check_same(path: Path, found: About, expected: About) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -111,16 +111,17 @@ def judge(
     conversation: str,
     number: int,
     question: Question,
-    prompt_ids: Sequence[int],
+    prompt: str,
     score: PlanScore,
     compared: FirstTokens | None,
 ) -> QuestionScore:
-    """compared: text mode's first tokens; None when the score is text mode's own."""
+    """prompt: digest of its tokens. compared: text mode's first tokens; None when the score is text
+    mode's own."""
     return QuestionScore(
         conversation=conversation,
         number=number,
         category=question.category,
-        prompt=digest(prompt_ids),
+        prompt=prompt,
         f1=token_f1(score.said, question.answer),
         nll=-sum(score.answer_logprobs) / max(1, len(score.answer_logprobs)),
         said=hashlib.sha256(score.said.strip().encode()).hexdigest()[:12],
@@ -143,7 +144,3 @@ def divergence(wanted: FirstTokens, seen: Mapping[int, float]) -> float:
     if rest_wanted > 1e-6 and rest_seen > 1e-9:
         total += rest_wanted * math.log(rest_wanted / rest_seen)
     return max(0.0, total)
-
-
-def digest(token_ids: Sequence[int]) -> str:
-    return hashlib.sha256(",".join(map(str, token_ids)).encode()).hexdigest()[:12]

@@ -24,6 +24,8 @@ from services.worker.generate import (
     FactServing,
     GenerateCommand,
     Retrieved,
+    Scored,
+    Scoring,
     Served,
     Timings,
 )
@@ -68,7 +70,12 @@ def generate_from_proto(request: worker_pb2.GenerateRequest) -> GenerateCommand:
         inject=request.mode != common_pb2.SERVING_MODE_TEXT,
         timed=request.timed,
         text_facts=request.text_facts if request.HasField("text_facts") else None,
+        scoring=_scoring(request.scoring) if request.HasField("scoring") else None,
     )
+
+
+def _scoring(scoring: chat_pb2.Scoring) -> Scoring:
+    return Scoring(scoring.answer, tuple(scoring.compared_token_ids))
 
 
 def _sampling(sampling: common_pb2.Sampling) -> SamplingOptions:
@@ -108,6 +115,20 @@ def _(event: Served, identity: WorkerIdentity) -> chat_pb2.ChatResponse:
             facts=[_fact_to_proto(fact) for fact in event.facts],
             usage=_usage(event.tokens, 0),
             timings=_timings(event.timings),
+        )
+    )
+
+
+@_event_to_proto.register
+def _(event: Scored, identity: WorkerIdentity) -> chat_pb2.ChatResponse:
+    first = event.likelihood.first
+    return chat_pb2.ChatResponse(
+        scored=chat_pb2.Scored(
+            prompt_digest=event.prompt_digest,
+            answer_logprobs=event.likelihood.answer_logprobs,
+            top_token_id=first.token_id,
+            token_ids=first.logprobs.keys(),
+            logprobs=first.logprobs.values(),
         )
     )
 

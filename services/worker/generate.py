@@ -30,6 +30,7 @@ from services.worker.engine.protocol import (
 from services.worker.engine.reports import Reports, RequestReport
 from services.worker.planner import ChatPlan, Planner
 from services.worker.salts import CacheSalts
+from services.worker.scoring import AnswerScorer, Likelihood, token_digest
 from services.worker.served import ServedTokens, Serving, planned_servings, served_tokens
 from services.worker.users import UserAt, UserCache
 
@@ -40,6 +41,14 @@ SERVED_WAIT_S = 1.0
 
 COMPOSED_WAIT_S = 0.05
 """For the time that the injection took: sent with the first token, but on another socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Of this answer; of these first tokens, or of the likeliest when there are none."""
+
+    answer: str
+    compared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,7 @@ class GenerateCommand:
     inject: bool = True
     timed: bool = False
     text_facts: int | None = None
+    scoring: Scoring | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +123,20 @@ class Done:
     timings: Timings
 
 
-ChatEvent = Retrieved | Served | Delta | Done
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """prompt_digest: names the prompt's tokens."""
+
+    prompt_digest: str
+    likelihood: Likelihood
+
+
+ChatEvent = Retrieved | Scored | Served | Delta | Done
 
 
 class Generate:
-    """One `Retrieved`, one `Served`, any number of `Delta`, one `Done`. Closing it early aborts."""
+    """One `Retrieved`, a `Scored` if it was asked for, one `Served`, any number of `Delta`, one
+    `Done`. Closing it early aborts."""
 
     def __init__(
         self,
@@ -136,6 +155,7 @@ class Generate:
         self._reports = reports
         self._mirror = mirror
         self._salts = salts
+        self._scorer = AnswerScorer(engine, reports)
         self._break_even = break_even
         self._chunk_metrics = chunk_metrics
         self._num_open = 0
@@ -158,11 +178,18 @@ class Generate:
         times = chat.times
         timings = Timings(sync_ms, times.embed_ms, times.retrieve_ms, times.plan_ms)
         yield _retrieved(snapshot, chat)
+        if command.scoring is not None:
+            yield await self._score(command.scoring, chat.plan)
         async with contextlib.aclosing(
             self._answer(command, chat, salt, timings, arrived)
         ) as answer:
             async for event in answer:
                 yield event
+
+    async def _score(self, scoring: Scoring, plan: Plan) -> Scored:
+        answer_ids = self._planner.answer_ids(scoring.answer)
+        likelihood = await self._scorer.likelihood(plan, answer_ids, scoring.compared)
+        return Scored(token_digest(plan.token_ids), likelihood)
 
     async def _plan(
         self, command: GenerateCommand, snapshot: UserSnapshot

@@ -94,6 +94,10 @@ class Planner:
         steps = [(after - before) * 1e3 for before, after in itertools.pairwise(times)]
         return ChatPlan(plan, ranked, PlanTimes(*steps))
 
+    def answer_ids(self, text: str) -> tuple[int, ...]:
+        """The tokens of an answer behind a plan."""
+        return self._format.answer_ids(text)
+
     def _embed(self, text: str) -> torch.Tensor:
         with span(names.EMBED):
             return torch.from_numpy(self._embedder.embed([text])[0])

@@ -9,6 +9,7 @@ What each was served from is checked, since a fact that was prefilled would be s
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,9 +35,16 @@ COMPARED_TOKENS = 100
 
 
 @dataclass(frozen=True, slots=True)
+class Likelihood:
+    """first: the first token behind the plan. answer_logprobs: of each token of a given answer."""
+
+    first: NextToken
+    answer_logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlanScore:
-    """first: the first token behind the plan. answer_logprobs: of each token of the given answer.
-    said: what the model answers, greedily."""
+    """said: what the model answers itself, greedily. The others as in `Likelihood`."""
 
     first: NextToken
     answer_logprobs: tuple[float, ...]
@@ -50,9 +58,16 @@ class AnswerScorer:
         self._engine = engine
         self._reports = reports
 
-    async def first_token(self, plan: Plan, compared: Sequence[int] = ()) -> NextToken:
-        """compared: look at these tokens, not at the likeliest ones."""
-        return await self._next(plan, (), CacheSalts.once(), compared)
+    async def likelihood(
+        self, plan: Plan, answer_ids: Sequence[int], compared: Sequence[int] = ()
+    ) -> Likelihood:
+        """compared: first tokens to look at, in place of the likeliest.
+
+        Raises EngineError when the plan was served in another way than it says.
+        """
+        salt = CacheSalts.once()
+        first = await self._next(plan, (), salt, compared)
+        return Likelihood(first, await self._answer_logprobs(plan, answer_ids, salt))
 
     async def score(
         self,
@@ -63,9 +78,7 @@ class AnswerScorer:
         stop: tuple[str, ...] = (),
         compared: Sequence[int] = (),
     ) -> PlanScore:
-        """max_tokens, stop: of what the model says itself. compared: as in `first_token`.
-
-        Raises EngineError when the plan was served in another way than it says."""
+        """max_tokens, stop: of what the model says itself. The rest as in `likelihood`."""
         salt = CacheSalts.once()
         # The first one computes the plan; the others find it in the cache.
         first = await self._next(plan, (), salt, compared)
@@ -125,3 +138,8 @@ def _check_served(plan: Plan, fields: dict[str, object]) -> None:
         raise EngineError(
             f"of {plan.num_span_tokens} tokens to inject the engine supplied {native + injected}"
         )
+
+
+def token_digest(token_ids: Sequence[int]) -> str:
+    """The same for the same tokens only."""
+    return hashlib.sha256(",".join(map(str, token_ids)).encode()).hexdigest()[:16]

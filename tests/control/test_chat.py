@@ -10,7 +10,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from inferscale_core.client import ChatMessage, Retrieved, Sampling, ServingMode
+from inferscale_core.client import ChatMessage, Retrieved, Sampling, Scoring, ServingMode
 from inferscale_core.errors import EngineError, InvalidInput, Unavailable
 from inferscale_core.rpc.channel import open_channel
 from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, common_pb2, worker_pb2
@@ -46,11 +46,13 @@ async def test_the_worker_is_asked_what_the_client_asked(
         mode=ServingMode.TEXT,
         timed=True,
         text_facts=3,
+        scoring=Scoring("A dog.", [5, 7]),
     ).answer()
     [request] = worker.generate_requests
     assert [message.role for message in request.messages] == ["system", "user"]
     assert (request.k, request.timed, request.text_facts) == (7, True, 3)
     assert request.mode == common_pb2.SERVING_MODE_TEXT
+    assert (request.scoring.answer, [*request.scoring.compared_token_ids]) == ("A dog.", [5, 7])
     assert (request.sampling.max_tokens, request.sampling.seed) == (9, 3)
     assert list(request.sampling.stop) == ["."]
     assert (request.user.tenant_id, request.user.user_id) == (tenant.tenant_id, "mira")
@@ -263,6 +265,12 @@ async def test_a_version_above_the_users_is_refused(tenant: Tenant, worker: Fake
         ({"sampling": common_pb2.Sampling(stop=["x"] * 9)}, "sampling.stop"),
         ({"sampling": common_pb2.Sampling(stop=[""])}, "sampling.stop[0] (characters)"),
         ({"mode": 77}, "mode"),
+        ({"scoring": chat_pb2.Scoring()}, "scoring.answer (characters)"),
+        ({"scoring": chat_pb2.Scoring(answer="x" * 2_001)}, "scoring.answer (characters)"),
+        (
+            {"scoring": chat_pb2.Scoring(answer="x", compared_token_ids=[1] * 129)},
+            "scoring.compared_token_ids",
+        ),
     ],
 )
 async def test_a_request_out_of_range_is_refused_by_field(

@@ -118,7 +118,9 @@ async def test_both_modes_ask_the_same_tokens_and_isolated_facts_score_otherwise
     texts = await one.ask_text(asks)
     seen = await one.ask_injected(asks, [first for _, first in texts])
     assert [s.prompt for s in seen] == [s.prompt for s, _ in texts]
-    assert min(s.kl for s in seen) > 1e-4
+    # A random model may be as good as certain of a token whatever it reads.
+    assert max(s.kl for s in seen) > 1e-3
+    assert all(abs(s.nll - t.nll) > 1e-3 for s, (t, _) in zip(seen, texts, strict=True))
     await one.close()
 
 

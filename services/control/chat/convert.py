@@ -25,6 +25,8 @@ DEFAULT_ANSWER_TOKENS = 256
 MAX_TEMPERATURE = 2.0
 MAX_STOPS = 8
 MAX_STOP_CHARACTERS = 64
+MAX_SCORED_CHARACTERS = 2_000
+MAX_COMPARED_TOKENS = 128
 ROLES = ("system", "user", "assistant")
 
 
@@ -58,6 +60,9 @@ def chat_from_proto(request: chat_pb2.ChatRequest) -> Chat:
         mode=request.mode or common_pb2.SERVING_MODE_INJECTED,
         timed=request.timed,
     )
+    if request.HasField("scoring"):
+        _check_scoring(request.scoring)
+        payload.scoring.CopyFrom(request.scoring)
     if request.HasField("text_facts"):
         payload.text_facts = check_range("text_facts", request.text_facts, minimum=0, maximum=k)
     return Chat(
@@ -86,6 +91,21 @@ def _check_messages(request: chat_pb2.ChatRequest) -> None:
         raise InvalidInput(
             f"messages[{len(request.messages) - 1}].role", "the last message must be the user's"
         )
+
+
+def _check_scoring(scoring: chat_pb2.Scoring) -> None:
+    check_range(
+        "scoring.answer (characters)",
+        len(scoring.answer),
+        minimum=1,
+        maximum=MAX_SCORED_CHARACTERS,
+    )
+    check_count(
+        "scoring.compared_token_ids",
+        scoring.compared_token_ids,
+        minimum=0,
+        maximum=MAX_COMPARED_TOKENS,
+    )
 
 
 def _check_sampling(sampling: common_pb2.Sampling) -> None:

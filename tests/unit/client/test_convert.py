@@ -77,6 +77,19 @@ def test_no_count_or_time_is_taken_for_another(event: str) -> None:
         assert getattr(getattr(converted, event), field.name) == getattr(message, field.name)
 
 
+def test_a_score_is_a_mapping_of_first_tokens_and_the_answers_own() -> None:
+    scored = chat_pb2.Scored(
+        prompt_digest="p",
+        answer_logprobs=[-1.0, -2.0],
+        top_token_id=7,
+        token_ids=[7, 9],
+        logprobs=[-0.5, -3.0],
+    )
+    event = convert.event_from_proto(chat_pb2.ChatResponse(scored=scored))
+    assert event == chat.Scored("p", (-1.0, -2.0), 7, {7: -0.5, 9: -3.0})
+    assert convert.scoring_to_proto(None) is None
+
+
 def test_no_field_of_a_memory_is_taken_for_another() -> None:
     message = memory_pb2.Memory(turn_ids=["t-1", "t-2"])
     _filled(message, message.DESCRIPTOR)

@@ -70,7 +70,7 @@ class EncodeResponse(_message.Message):
         ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ('user', 'messages', 'k', 'sampling', 'mode', 'timed', 'text_facts')
+    __slots__ = ('user', 'messages', 'k', 'sampling', 'mode', 'timed', 'text_facts', 'scoring')
     USER_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     K_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +78,7 @@ class GenerateRequest(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     TIMED_FIELD_NUMBER: _ClassVar[int]
     TEXT_FACTS_FIELD_NUMBER: _ClassVar[int]
+    SCORING_FIELD_NUMBER: _ClassVar[int]
     user: UserRef
     messages: _containers.RepeatedCompositeFieldContainer[_common_pb2.Message]
     k: int
@@ -85,8 +86,9 @@ class GenerateRequest(_message.Message):
     mode: _common_pb2.ServingMode
     timed: bool
     text_facts: int
+    scoring: _chat_pb2.Scoring
 
-    def __init__(self, user: _Optional[_Union[UserRef, _Mapping]]=..., messages: _Optional[_Iterable[_Union[_common_pb2.Message, _Mapping]]]=..., k: _Optional[int]=..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]]=..., mode: _Optional[_Union[_common_pb2.ServingMode, str]]=..., timed: bool=..., text_facts: _Optional[int]=...) -> None:
+    def __init__(self, user: _Optional[_Union[UserRef, _Mapping]]=..., messages: _Optional[_Iterable[_Union[_common_pb2.Message, _Mapping]]]=..., k: _Optional[int]=..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]]=..., mode: _Optional[_Union[_common_pb2.ServingMode, str]]=..., timed: bool=..., text_facts: _Optional[int]=..., scoring: _Optional[_Union[_chat_pb2.Scoring, _Mapping]]=...) -> None:
         ...
 
 class GenerateResponse(_message.Message):
