@@ -34,7 +34,7 @@ from inferscale_core.kv.storage import Arena
 from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.recipes import Storage
 from inferscale_core.vllm_connector.metadata import MoveRows
-from inferscale_core.vllm_connector.mover import HostRows, Mover
+from inferscale_core.vllm_connector.mover import HostRows, Mover, open_piece_copier
 
 SHAPE, PAGE_TOKENS, FACT_TOKENS, NUM_CHUNKS = LayerShape(8, 128), 4, 30, 50
 NUM_PAGES = 2048
@@ -222,6 +222,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--layers", type=int, default=32)
     arguments = parser.parse_args()
+    print("copies issued by", open_piece_copier())
     found = []
     for storage in (Storage.CACHE, Storage.INT4):
         made = setup(storage, torch.device(arguments.device), arguments.layers)

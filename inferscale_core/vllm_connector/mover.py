@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from inferscale_core.errors import InvalidInput
 from inferscale_core.ids import UserScope
 from inferscale_core.kv.disk import Buffer, ChunkStore
 from inferscale_core.kv.storage import Arena
@@ -55,12 +56,25 @@ _FAILED = OpResult(succeeded=False)
 
 
 class HostRows:
-    """The host tier of one rank: rows as the arena's, in memory that the GPU can reach."""
+    """The host tier of one rank: rows as the arena's, in memory that the GPU can reach.
+
+    Raises InvalidInput when the machine does not pin so much.
+    """
 
     def __init__(self, num_rows: int, arena: Arena) -> None:
-        on_gpu = arena.rows.is_cuda
-        width, dtype = arena.rows.shape[1], arena.rows.dtype
-        self.rows = torch.zeros(num_rows, width, dtype=dtype, pin_memory=on_gpu)
+        self.rows = torch.zeros(num_rows, arena.rows.shape[1], dtype=arena.rows.dtype)
+        self._is_pinned = arena.rows.is_cuda
+        if self._is_pinned:
+            # Torch's own pinned memory comes in powers of two.
+            error = _cudart().cudaHostRegister(self.rows.data_ptr(), self.num_bytes, 0)
+            if error.value:
+                raise InvalidInput("engine.host_bytes", f"{self.num_bytes} cannot be pinned")
+
+    def close(self) -> None:
+        """Unpin. Nothing may be copied any more."""
+        if self._is_pinned:
+            _cudart().cudaHostUnregister(self.rows.data_ptr())
+            self._is_pinned = False
 
     @property
     def num_bytes(self) -> int:
@@ -141,17 +155,23 @@ class Mover:
             thread.join(timeout=10.0)
         if self._store is not None:
             self._store.close()
+        if self._host is not None:
+            self._copies.finish()
+            self._host.close()
 
     def _thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=run, name=f"inferscale-{name}", daemon=True)
+        def run_on_device() -> None:
+            if self._arena.rows.is_cuda:
+                torch.cuda.set_device(self._arena.rows.device)
+            run()
+
+        thread = threading.Thread(target=run_on_device, name=f"inferscale-{name}", daemon=True)
         thread.start()
         return thread
 
     # In the mover's thread.
 
     def _run(self) -> None:
-        if self._arena.rows.is_cuda:
-            torch.cuda.set_device(self._arena.rows.device)
         while (work := self._inbox.get()) is not None:
             if isinstance(work, _Staged):
                 self._attempt([work.op], partial(self._up, work))
@@ -271,10 +291,16 @@ class RowCopies:
         self._streams: dict[Tier, Any] = {}
         if arena.rows.is_cuda:
             self._streams = {to: _new_stream(arena) for to in (Tier.GPU, Tier.HOST)}
+        self._copy = open_piece_copier()
 
     def wait_for(self, ready: Event | None) -> None:
         for stream in self._streams.values():
             stream.wait_event(ready)
+
+    def finish(self) -> None:
+        """Wait for all that was issued."""
+        for stream in self._streams.values():
+            stream.synchronize()
 
     def record(self, to: Tier) -> Event | None:
         """Reached when all that was issued in this direction is done; None when it is already."""
@@ -300,7 +326,7 @@ class RowCopies:
             )
             return
         with torch.cuda.stream(self._streams[target]):
-            copy_pieces(here, there, pieces(from_rows, to_rows))
+            self._copy(here, there, pieces(from_rows, to_rows))
 
     def staging(self, num_tokens: int) -> Tensor:
         """[num_tokens, width], host memory that the GPU can reach, not initialised."""
@@ -313,7 +339,7 @@ class RowCopies:
             self._arena.scatter(torch.from_numpy(to_rows), rows)
             return
         with torch.cuda.stream(self._streams[Tier.GPU]):
-            copy_pieces(rows, self._arena.rows, pieces(np.arange(len(to_rows)), to_rows))
+            self._copy(rows, self._arena.rows, pieces(np.arange(len(to_rows)), to_rows))
 
     def down(self, source: Tier, from_rows: NDArray[np.int64]) -> tuple[Tensor, Event | None]:
         """A copy of the rows in host memory, whole when the event is reached."""
@@ -322,7 +348,7 @@ class RowCopies:
             return rows, None
         staging = self.staging(len(from_rows))
         with torch.cuda.stream(self._streams[Tier.HOST]):
-            copy_pieces(self._arena.rows, staging, pieces(from_rows, np.arange(len(from_rows))))
+            self._copy(self._arena.rows, staging, pieces(from_rows, np.arange(len(from_rows))))
         return staging, self.record(Tier.HOST)
 
     def _rows_in(self, tier: Tier) -> Tensor:
@@ -341,17 +367,35 @@ def pieces(from_rows: NDArray[np.int64], to_rows: NDArray[np.int64]) -> NDArray[
     return np.stack([from_rows[starts], to_rows[starts], lengths], axis=1)
 
 
-def copy_pieces(here: Tensor, there: Tensor, parts: NDArray[np.int64]) -> None:
-    """Issue one copy per piece on the current stream; one of the tensors is pinned memory."""
-    row_bytes = here.stride(0) * here.element_size()
+PieceCopier = Callable[[Tensor, Tensor, NDArray[np.int64]], None]
+"""Issues one copy per piece on the current stream; one of the tensors is pinned memory, and both
+have rows of the same width, one behind the other."""
+
+
+def open_piece_copier() -> PieceCopier:
+    """All pieces in one driver call where vLLM was built with that."""
+    import vllm._custom_ops
+
+    assert vllm._custom_ops, "loads the operators"
     batch = getattr(torch.ops._C_cache_ops, "swap_blocks_batch", None)
-    if batch is not None:
-        sources = torch.from_numpy(here.data_ptr() + parts[:, 0] * row_bytes)
-        targets = torch.from_numpy(there.data_ptr() + parts[:, 1] * row_bytes)
-        batch(sources, targets, torch.from_numpy(parts[:, 2] * row_bytes), False)
-        return
+    return copy_one_by_one if batch is None else partial(copy_batch, batch)
+
+
+def copy_batch(batch: Any, here: Tensor, there: Tensor, parts: NDArray[np.int64]) -> None:
+    row_bytes = here.stride(0) * here.element_size()
+    sources = torch.from_numpy(here.data_ptr() + parts[:, 0] * row_bytes)
+    targets = torch.from_numpy(there.data_ptr() + parts[:, 1] * row_bytes)
+    batch(sources, targets, torch.from_numpy(parts[:, 2] * row_bytes), False)
+
+
+def copy_one_by_one(here: Tensor, there: Tensor, parts: NDArray[np.int64]) -> None:
     for start, to, count in parts.tolist():
         there[to : to + count].copy_(here[start : start + count], non_blocking=True)
+
+
+def _cudart() -> Any:
+    load: Callable[[], Any] = torch.cuda.cudart
+    return load()
 
 
 def _new_event() -> Event:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,13 @@ from inferscale_core.vllm_connector.metadata import (
     TierOp,
     ZeroHostRows,
 )
-from inferscale_core.vllm_connector.mover import HostRows, Mover, pieces
+from inferscale_core.vllm_connector.mover import (
+    HostRows,
+    Mover,
+    copy_batch,
+    copy_one_by_one,
+    pieces,
+)
 
 SCOPE, SECRET, KEY = UserScope("acme/robin"), StoreSecret.from_token("token"), DiskKey(1, bytes(32))
 NUM_ROWS = 64
@@ -171,6 +179,25 @@ def test_submitting_does_not_wait_for_a_slow_disk(rank: Rank, tmp_path: Path) ->
     assert others.keys() == {3}, "copies in memory do not stand behind the disk"
     may_go_on.set()
     assert rank.wait({2})[2].succeeded
+
+
+def test_pieces_are_copied_alike_one_by_one_and_in_one_call() -> None:
+    here = torch.randn(30, 12, dtype=torch.float32)
+    from_rows, to_rows = rows(3, 4, 5, 20, 21, 0), rows(9, 10, 11, 1, 2, 7)
+    parts = pieces(from_rows, to_rows)
+    assert len(parts) == 3
+
+    def memmove(sources: Any, targets: Any, sizes: Any, any_order: bool) -> None:
+        assert not any_order
+        for source, target, size in zip(sources, targets, sizes, strict=True):
+            ctypes.memmove(int(target), int(source), int(size))
+
+    expected = torch.zeros(15, 12)
+    expected[to_rows] = here[from_rows]
+    for copy in (copy_one_by_one, partial(copy_batch, memmove)):
+        there = torch.zeros(15, 12)
+        copy(here, there, parts)
+        assert torch.equal(there, expected)
 
 
 @given(
