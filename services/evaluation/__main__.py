@@ -26,6 +26,7 @@ from inferscale_core.memory.recipes import Recipe, storage_by_name
 from inferscale_core.settings import Settings
 from services.evaluation.api import ApiDriver
 from services.evaluation.asking import INSTRUCTION, Asking
+from services.evaluation.circumstances import circumstances
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import Prepared, load, prepare, save, without_vectors
 from services.evaluation.report import make_rows, plot, read_folder, table
@@ -66,6 +67,7 @@ def _locomo(options: argparse.Namespace) -> None:
         at_once=options.at_once,
         limit=options.limit,
         folder=options.out,
+        made=circumstances(with_engine=options.direct),
     )
     if options.direct:
         asyncio.run(run_direct(settings, prepared, wanted))

@@ -78,6 +78,7 @@ def _row(
         "model_revision": file.about.model_revision,
         "data": file.about.data,
         "asked": file.about.asked,
+        **file.made,
     }
     common = [(s, others[_place(s)]) for s in scores if _place(s) in others]
     if common:

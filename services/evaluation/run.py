@@ -6,10 +6,11 @@ same command. Recipes with the same storage share an engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from inferscale_core.errors import InvalidInput
 from inferscale_core.ids import ModelRevision
@@ -28,7 +29,7 @@ from services.worker.engine.model_files import load_tokenizer
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """recipes: with the storage each is to be measured with. at_once: questions in the engine.
-    limit: only the first so many questions; None means all."""
+    limit: only the first so many questions; None means all. made: kept with every score."""
 
     recipes: tuple[Recipe, ...]
     ks: tuple[int, ...]
@@ -36,6 +37,7 @@ class Wanted:
     at_once: int
     limit: int | None
     folder: Path
+    made: Mapping[str, Any]
 
 
 async def run_direct(settings: Settings, prepared: Prepared, wanted: Wanted) -> None:
@@ -61,10 +63,11 @@ async def run_api(driver: ApiDriver, data: str, wanted: Wanted, storage: Storage
             "",
             tuple(pair.text for pair in asked.pairs),
             tuple(pair.compared for pair in asked.pairs),
+            made=wanted.made,
         )
         text.save(wanted.folder / f"{TEXT}-{asked.recipe}-k{k}.json")
         seen = tuple(pair.injected for pair in asked.pairs)
-        file = ScoreFile(about, asked.recipe, storage.value, seen)
+        file = ScoreFile(about, asked.recipe, storage.value, seen, made=wanted.made)
         file.save(wanted.folder / f"{asked.recipe}-{storage}-k{k}.json")
 
 
@@ -101,25 +104,28 @@ async def _run_recipe(
     for k in _missing_ks(wanted, recipe):
         about = _about(prepared.digest, wanted, running.model.revision, k)
         asks = await driver.asks(k, wanted.limit)
-        text = await _text_scores(driver, asks, about, wanted.folder, recipe)
+        text = await _text_scores(driver, asks, about, wanted, recipe)
         scores = await driver.ask_injected(asks, text.compared)
-        file = ScoreFile(about, recipe.name, recipe.storage.value, tuple(scores), cost=cost)
+        file = ScoreFile(
+            about, recipe.name, recipe.storage.value, tuple(scores), cost=cost, made=wanted.made
+        )
         file.save(_path(wanted.folder, recipe, k))
     await driver.close()
 
 
 async def _text_scores(
-    driver: DirectDriver, asks: Sequence[Ask], about: About, folder: Path, recipe: Recipe
+    driver: DirectDriver, asks: Sequence[Ask], about: About, wanted: Wanted, recipe: Recipe
 ) -> ScoreFile:
     """Those of the folder, or asked now. The same for all recipes that word alike."""
-    path = folder / f"{TEXT}-{wording_digest(recipe)}-k{about.k}.json"
+    path = wanted.folder / f"{TEXT}-{wording_digest(recipe)}-k{about.k}.json"
     if path.exists():
         file = load_scores(path)
         _check_same(path, file.about, about)
         return file
     scored = await driver.ask_text(asks)
     scores = tuple(score for score, _ in scored)
-    file = ScoreFile(about, TEXT, "", scores, tuple(first for _, first in scored))
+    compared = tuple(first for _, first in scored)
+    file = ScoreFile(about, TEXT, "", scores, compared, made=wanted.made)
     file.save(path)
     return file
 

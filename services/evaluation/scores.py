@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,8 @@ class EncodeCost:
 @dataclass(frozen=True, slots=True)
 class ScoreFile:
     """mode: "text", or the recipe's name. dtype: what chunks are stored as; "" in text mode.
-    compared: of each question the first tokens of text mode; empty for a recipe."""
+    compared: of each question the first tokens of text mode; empty for a recipe. made: when, with
+    what and on what."""
 
     about: About
     mode: str
@@ -72,6 +73,7 @@ class ScoreFile:
     scores: tuple[QuestionScore, ...]
     compared: tuple[FirstTokens, ...] = ()
     cost: EncodeCost | None = None
+    made: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         body: dict[str, Any] = {
@@ -79,7 +81,8 @@ class ScoreFile:
             "mode": self.mode,
             "dtype": self.dtype,
             "cost": asdict(self.cost) if self.cost else None,
-            "columns": [field.name for field in fields(QuestionScore)],
+            "made": dict(self.made),
+            "columns": [column.name for column in fields(QuestionScore)],
             "scores": [astuple(score) for score in self.scores],
             "compared": [[list(first), list(first.values())] for first in self.compared],
         }
@@ -102,6 +105,7 @@ def load_scores(path: Path) -> ScoreFile:
             ),
             compared=tuple(dict(zip(*pair, strict=True)) for pair in body["compared"]),
             cost=EncodeCost(**body["cost"]) if body["cost"] else None,
+            made=body["made"],
         )
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise InvalidInput("out", f"{path} holds no scores: {exc}") from exc

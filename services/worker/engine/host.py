@@ -199,6 +199,14 @@ def engine_version() -> str:
     return str(vllm.__version__)
 
 
+def device_name() -> str:
+    """Of what an engine here runs on."""
+    set_engine_environment()
+    from vllm.platforms import current_platform
+
+    return str(current_platform.get_device_name())
+
+
 def _engine_arguments(
     settings: EngineSettings,
     model: ModelFiles,
