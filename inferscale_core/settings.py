@@ -97,6 +97,10 @@ class WorkerSettings(_Section):
     encode_batch: int = Field(64, ge=1, le=1024)
     """Encode requests in the engine at once, over all users."""
 
+    shadow_share: float = Field(0.0, ge=0, le=1)
+    """Share of chats that are prefilled once more as text while the worker has nothing else to do,
+    to measure how far injection is from it. 0: none."""
+
     grace_s: float = Field(20.0, ge=0, le=600)
     """Time that open calls have after SIGTERM."""
 

@@ -21,6 +21,9 @@ _meter = metrics.get_meter("inferscale")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Bucket bounds: a warm first token takes about 20 ms on a GPU, a cold one on a CPU 30 s."""
 
+NATS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Bucket bounds: rounding gives below 0.001, good recipes 0.03 to 0.1, facts encoded alone 0.7."""
+
 _server_duration = _meter.create_histogram(
     names.RPC_SERVER_DURATION, "s", "Calls served", explicit_bucket_boundaries_advisory=SECONDS
 )
@@ -35,6 +38,13 @@ _stage = _meter.create_histogram(
 )
 _tokens = _meter.create_counter(names.CHAT_TOKENS, "{token}", "Prompt tokens by way of serving")
 _facts = _meter.create_counter(names.CHAT_FACTS, "{fact}", "Facts served by way of serving")
+_shadow_kl = _meter.create_histogram(
+    names.SHADOW_KL,
+    "{nat}",
+    "Divergence of a chat's first token from joint prefill",
+    explicit_bucket_boundaries_advisory=NATS,
+)
+_shadow_checks = _meter.create_counter(names.SHADOW_CHECKS, "{check}", "Shadow checks by outcome")
 _encoded = _meter.create_counter(names.ENCODED_CHUNKS, "{chunk}", "Chunks encoded or refused")
 
 
@@ -109,6 +119,23 @@ class CacheMetrics:
 
     def evicted(self, count: int = 1) -> None:
         _evictions.add(count, self._labels)
+
+
+class ShadowMetrics:
+    """What the shadow checks of one worker found. It serves one model by one recipe: two labels
+    that tell workers of a model apart when they move from one recipe to the next."""
+
+    def __init__(self, model: str, recipe: str) -> None:
+        self._labels = {names.MODEL: model, names.RECIPE: recipe}
+
+    def checked(self, kl: float, *, agrees: bool) -> None:
+        _shadow_kl.record(kl, self._labels)
+        outcome = "agreed" if agrees else "differed"
+        _shadow_checks.add(1, {**self._labels, names.OUTCOME: outcome})
+
+    def dropped(self, reason: str) -> None:
+        """reason: `gave_way`, `crowded_out`, `too_old`, `forgotten` or `failed`."""
+        _shadow_checks.add(1, {**self._labels, names.OUTCOME: reason})
 
 
 class QueueMetrics:

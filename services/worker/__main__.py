@@ -70,9 +70,16 @@ async def serve(settings: Settings) -> None:
             worker_pb2.DESCRIPTOR,
             add_WorkerServiceServicer_to_server,
             WorkerServicer(
-                identity, parts.encode, parts.generate, parts.forget, parts.cache, parts.lengths
+                identity,
+                parts.encode,
+                parts.generate,
+                parts.forget,
+                parts.cache,
+                parts.lengths,
+                parts.activity,
             ),
         )
+        await stack.enter_async_context(parts.shadow.running())
         await server.start(settings.worker.listen, ready=False)
         lease = Lease(link, identity.to_join_request())
         await serve_until_end(server, lease, running.host, settings.worker.grace_s)

@@ -21,7 +21,8 @@ from inferscale_core.memory.recipes import Recipe
 from inferscale_core.prompt import PromptFormat
 from inferscale_core.retrieval import ChunkRules, SearchDevice
 from inferscale_core.settings import EmbedderSettings, Settings, WorkerSettings
-from inferscale_core.telemetry.metrics import CacheMetrics, QueueMetrics
+from inferscale_core.telemetry.metrics import CacheMetrics, QueueMetrics, ShadowMetrics
+from services.worker.activity import Activity
 from services.worker.break_even import BreakEven
 from services.worker.cache_status import CacheReport
 from services.worker.disk import EngineDisk
@@ -40,6 +41,7 @@ from services.worker.identity import WorkerIdentity
 from services.worker.lengths import FactLengths
 from services.worker.planner import Planner
 from services.worker.salts import CacheSalts
+from services.worker.shadow.checks import ShadowChecks
 from services.worker.users import ChangeSource, UserCache, new_snapshot_factory
 from services.worker.verdict import require_verdict
 
@@ -58,6 +60,8 @@ class WorkerParts:
     cache: CacheReport
     rules: ChunkRules
     mirror: DirectoryMirror
+    activity: Activity
+    shadow: ShadowChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,10 @@ def build_parts(
         disk=disk,
     )
     header = HeaderChunk(rules.header_key, header_ids, engine, reports, mirror)
-    forget = Forget(users, engine, reports, mirror, header_ids[:1])
+    activity = Activity()
+    shadow_metrics = ShadowMetrics(model.served_name, recipe.name)
+    shadow = ShadowChecks(engine, users, activity, shadow_metrics, settings.shadow_share)
+    forget = Forget(users, engine, reports, mirror, header_ids[:1], shadow)
     encoder = ChunkEncoder(engine, reports, mirror, rules, header_ids, settings.encode_batch)
     break_even = BreakEven(engine, reports, header_ids, settings.min_injected_tokens or 0)
     planner = Planner(embedder, prompt_format, rules, mirror)
@@ -160,7 +167,7 @@ def build_parts(
         users=users,
         encode=EncodeUser(users, encoder, header, forget, mirror, engine.arena),
         generate=Generate(
-            users, planner, engine, reports, mirror, salts, break_even, chunk_metrics
+            users, planner, engine, reports, mirror, salts, break_even, chunk_metrics, shadow
         ),
         forget=forget,
         lengths=FactLengths(prompt_format, rules),
@@ -168,6 +175,8 @@ def build_parts(
         cache=cache,
         rules=rules,
         mirror=mirror,
+        activity=activity,
+        shadow=shadow,
     )
 
 

@@ -21,6 +21,7 @@ from services.worker.engine.mirror import DirectoryMirror
 from services.worker.engine.protocol import ONE_TOKEN, Engine, EngineRequest, run_to_end
 from services.worker.engine.reports import Reports
 from services.worker.salts import CacheSalts
+from services.worker.shadow.checks import ShadowChecks
 from services.worker.users import UserAt, UserCache
 
 _log = get_logger(__name__)
@@ -53,6 +54,7 @@ class Forget:
         reports: Reports,
         mirror: DirectoryMirror,
         control_prompt: tuple[int, ...],
+        shadow: ShadowChecks,
     ) -> None:
         """control_prompt: any tokens; the engine takes commands with a request."""
         self._users = users
@@ -60,6 +62,7 @@ class Forget:
         self._reports = reports
         self._mirror = mirror
         self._control_prompt = control_prompt
+        self._shadow = shadow
 
     async def __call__(
         self,
@@ -74,6 +77,7 @@ class Forget:
         are found as well. Raises Unavailable when the engine does not acknowledge.
         """
         gone = frozenset(fact_ids)
+        self._shadow.forget(user.scope)
         held = self._users.peek(user.scope)
         readers = _readers(held, gone, frozenset(turn_ids)) if held else set()
         num_removed = await self._update_user(user, held, gone) if held else 0

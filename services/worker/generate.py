@@ -32,6 +32,7 @@ from services.worker.planner import ChatPlan, Planner
 from services.worker.salts import CacheSalts
 from services.worker.scoring import AnswerScorer, Likelihood, token_digest
 from services.worker.served import ServedTokens, Serving, planned_servings, served_tokens
+from services.worker.shadow.checks import ShadowChecks
 from services.worker.users import UserAt, UserCache
 
 _log = get_logger(__name__)
@@ -148,6 +149,7 @@ class Generate:
         salts: CacheSalts,
         break_even: BreakEven,
         chunk_metrics: CacheMetrics,
+        shadow: ShadowChecks,
     ) -> None:
         self._users = users
         self._planner = planner
@@ -158,6 +160,7 @@ class Generate:
         self._scorer = AnswerScorer(engine, reports)
         self._break_even = break_even
         self._chunk_metrics = chunk_metrics
+        self._shadow = shadow
         self._num_open = 0
 
     async def __call__(self, command: GenerateCommand) -> AsyncGenerator[ChatEvent, None]:
@@ -181,7 +184,7 @@ class Generate:
         if command.scoring is not None:
             yield await self._score(command.scoring, chat.plan)
         async with contextlib.aclosing(
-            self._answer(command, chat, salt, timings, arrived)
+            self._answer(command, snapshot, chat, salt, timings, arrived)
         ) as answer:
             async for event in answer:
                 yield event
@@ -223,6 +226,7 @@ class Generate:
     async def _answer(
         self,
         command: GenerateCommand,
+        snapshot: UserSnapshot,
         chat: ChatPlan,
         salt: str,
         timings: Timings,
@@ -240,6 +244,10 @@ class Generate:
                         _record(served, sent_ns)
                         if chat.plan.spans:
                             self._count_lookups(chat.plan, served.tokens)
+                        if output.first is not None:
+                            self._shadow.offer(
+                                snapshot, chat.plan.token_ids, served.tokens, output.first
+                            )
                         yield served
                     if output.text:
                         yield Delta(output.text)
@@ -259,6 +267,7 @@ class Generate:
             params=RequestParams(handle=uuid.uuid4().hex, spans=plan.spans),
             cache_salt=salt,
             sampling=sampling,
+            top_logprobs=self._shadow.top_logprobs(plan, timed=command.timed),
         )
 
     def _count_lookups(self, plan: Plan, tokens: ServedTokens) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from inferscale_core.ids import FactId, TurnId
 from inferscale_core.rpc.pb.inferscale.v1 import worker_pb2, worker_pb2_grpc
 from inferscale_core.telemetry.logs import bind_for_task
+from services.worker.activity import Activity
 from services.worker.cache_status import CacheReport
 from services.worker.convert import (
     encode_result_to_proto,
@@ -37,6 +38,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         forget: Forget,
         cache: CacheReport,
         lengths: FactLengths,
+        activity: Activity,
     ) -> None:
         self._identity = identity
         self._encode = encode
@@ -44,33 +46,37 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self._forget = forget
         self._cache = cache
         self._lengths = lengths
+        self._activity = activity
 
     async def Encode(
         self, request: worker_pb2.EncodeRequest, context: Any
     ) -> AsyncGenerator[worker_pb2.EncodeResponse, None]:
         bind_for_task(tenant_id=request.user.tenant_id)
-        async with aclosing(self._encode(user_from_proto(request.user))) as results:
-            async for result in results:
-                yield encode_result_to_proto(result, self._identity)
+        with self._activity.open():
+            async with aclosing(self._encode(user_from_proto(request.user))) as results:
+                async for result in results:
+                    yield encode_result_to_proto(result, self._identity)
 
     async def Generate(
         self, request: worker_pb2.GenerateRequest, context: Any
     ) -> AsyncGenerator[worker_pb2.GenerateResponse, None]:
         bind_for_task(tenant_id=request.user.tenant_id)
-        async with aclosing(self._generate(generate_from_proto(request))) as events:
-            async for event in events:
-                yield event_to_proto(event, self._identity)
+        with self._activity.open():
+            async with aclosing(self._generate(generate_from_proto(request))) as events:
+                async for event in events:
+                    yield event_to_proto(event, self._identity)
 
     async def Forget(
         self, request: worker_pb2.ForgetRequest, context: Any
     ) -> worker_pb2.ForgetResponse:
         bind_for_task(tenant_id=request.user.tenant_id)
-        purged = await self._forget(
-            user_from_proto(request.user),
-            [FactId(fact_id) for fact_id in request.fact_ids],
-            [FactId(fact_id) for fact_id in request.dependant_fact_ids],
-            [TurnId(turn_id) for turn_id in request.turn_ids],
-        )
+        with self._activity.open():
+            purged = await self._forget(
+                user_from_proto(request.user),
+                [FactId(fact_id) for fact_id in request.fact_ids],
+                [FactId(fact_id) for fact_id in request.dependant_fact_ids],
+                [TurnId(turn_id) for turn_id in request.turn_ids],
+            )
         return purged_to_proto(purged)
 
     async def CacheStatus(

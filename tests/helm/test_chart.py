@@ -11,6 +11,7 @@ from helm_python import HelmError
 from helm_python.chart import Chart, lint
 
 from inferscale_core.settings import Settings
+from inferscale_core.telemetry import names
 from scripts import generate_chart_files
 
 from .conftest import CHART, Manifest, Render
@@ -216,6 +217,53 @@ def test_the_chart_knows_the_default_bound_of_a_disk_tier() -> None:
     assert f"default {bound} " in (CHART / "templates" / "validate.yaml").read_text()
 
 
+ALERTING = {
+    "settings": {"telemetry": {"otlp_endpoint": "http://collector:4317"}},
+    "worker": {"settings": {"worker": {"shadow_share": 0.01}}},
+}
+
+
+def test_alert_rules_are_the_same_for_an_operator_and_in_a_file(render: Render) -> None:
+    labels = {"release": "prometheus"}
+    found = {
+        kind: render({**ALERTING, "alerts": {"enabled": True, "kind": kind, "labels": labels}})
+        for kind in ("PrometheusRule", "ConfigMap")
+    }
+    rule = found["PrometheusRule"]["PrometheusRule", "alerts"]
+    file = found["ConfigMap"]["ConfigMap", "alerts"]
+    assert rule["apiVersion"] == "monitoring.coreos.com/v1"
+    assert rule["spec"] == yaml.safe_load(file["data"]["inferscale.rules.yaml"])
+    assert labels.items() <= rule["metadata"]["labels"].items()
+    [group] = rule["spec"]["groups"]
+    for alert in group["rules"]:
+        assert set(alert) == {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"\d+[mh]", alert["for"])
+
+
+def test_alert_rules_ask_for_metrics_and_labels_that_workers_export(render: Render) -> None:
+    """As Prometheus names them: dots become `_`, counters end in `_total`."""
+    rule = render({**ALERTING, "alerts": {"enabled": True}})["PrometheusRule", "alerts"]
+    kl, checks = (name.replace(".", "_") for name in (names.SHADOW_KL, names.SHADOW_CHECKS))
+    labels = {name.replace(".", "_") for name in (names.MODEL, names.RECIPE, names.OUTCOME)}
+    known = {f"{kl}_sum", f"{kl}_count", f"{checks}_total"} | labels
+    for alert in rule["spec"]["groups"][0]["rules"]:
+        expression = alert["expr"]
+        assert set(re.findall(r"inferscale_\w+", expression)) <= known
+        assert expression.count("(") == expression.count(")")
+        assert "by (inferscale_model, inferscale_recipe)" in expression
+        in_texts = re.findall(r"\$labels\.(\w+)", str(alert["annotations"]))
+        assert set(in_texts) <= labels
+
+
+def test_limits_of_alerts_are_values(render: Render) -> None:
+    limits = {"maxDivergence": 0.12, "minAgreement": 0.65, "minChecks": 7}
+    found = render({**ALERTING, "alerts": {"enabled": True, "shadow": limits}})
+    divergence, disagreement, _ = found["PrometheusRule", "alerts"]["spec"]["groups"][0]["rules"]
+    assert "> 0.12\n" in divergence["expr"]
+    assert "< 0.65\n" in disagreement["expr"]
+    assert divergence["expr"].endswith(">= 7")
+
+
 def test_a_digest_wins_over_a_tag(render: Render) -> None:
     digest = f"sha256:{'0' * 64}"
     found = render({"image": {"control": {"tag": "1", "digest": digest}}})
@@ -264,6 +312,17 @@ def test_a_pool_is_removed_by_null(render: Render) -> None:
         (
             {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
             "the chart asks for engine.tensor_parallel_size of them itself",
+        ),
+        (
+            {"alerts": {"enabled": True}, "settings": {"telemetry": {"otlp_endpoint": "http://c"}}},
+            "no pool sets settings.worker.shadow_share",
+        ),
+        (
+            {
+                "alerts": {"enabled": True},
+                "worker": {"settings": {"worker": {"shadow_share": 0.5}, "engine": {"model": "m"}}},
+            },
+            "settings.telemetry.otlp_endpoint is empty",
         ),
         (
             {"worker": {"modelCache": {"size": "", "storageClassName": "fast"}}},

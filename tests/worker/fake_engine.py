@@ -7,7 +7,8 @@ driven into corners (evictions, fences, lost events) that a real engine reaches 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from inferscale_core.ids import ChunkKey
@@ -18,14 +19,15 @@ from inferscale_core.memory.canonical import scope_of
 from inferscale_core.vllm_connector.events import Event, EventKind
 from inferscale_core.vllm_connector.params import Capture, RequestParams
 from services.worker.engine.mirror import DirectoryMirror
-from services.worker.engine.protocol import ArenaSize, EngineOutput, EngineRequest
+from services.worker.engine.protocol import ArenaSize, EngineOutput, EngineRequest, NextToken
 from services.worker.engine.reports import Reports
 
 PAGE_TOKENS = 4
 
 
 class FakeEngine:
-    """before: awaited with each request before it is scheduled. hold: outputs wait while clear."""
+    """before: called with each request before it is scheduled. hold: outputs wait while clear.
+    says: the log-probabilities of the first token behind a request."""
 
     def __init__(
         self,
@@ -44,6 +46,7 @@ class FakeEngine:
         self.requests: list[EngineRequest] = []
         self.aborted: list[str] = []
         self.before: Callable[[EngineRequest], Any] = lambda request: None
+        self.says: Callable[[EngineRequest], NextToken] = lambda request: NextToken(7, {7: 0.0})
         self.hold = asyncio.Event()
         self.hold.set()
         self.num_running = 0
@@ -63,12 +66,21 @@ class FakeEngine:
             for number in range(1, num_tokens + 1):
                 await asyncio.sleep(0)
                 reason = "length" if number == num_tokens else None
-                yield EngineOutput(f"w{number} ", number, reason, 1.0, 1.25, 1.5)
+                first = self.says(request) if request.top_logprobs and number == 1 else None
+                yield EngineOutput(f"w{number} ", number, reason, 1.0, 1.25, 1.5, first)
             finished = True
         finally:
             self.num_running -= 1
             if not finished:
                 self.aborted.append(request.params.handle)
+
+    async def next_token(
+        self, request: EngineRequest, *, top: int = 0, token_ids: Sequence[int] = ()
+    ) -> NextToken:
+        async with aclosing(self.stream(request)) as outputs:
+            async for _ in outputs:
+                pass
+        return self.says(request)
 
     def emit(self, kind: EventKind, *, lost: bool = False, **fields: Any) -> None:
         self._seq += 1

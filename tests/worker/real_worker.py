@@ -216,7 +216,13 @@ async def real_worker(
         identity = make_identity(settings, running.model, parts.rules, embedder)
         server = RpcServer(SharedTokens(internal=TOKEN))
         servicer = WorkerServicer(
-            identity, parts.encode, parts.generate, parts.forget, parts.cache, parts.lengths
+            identity,
+            parts.encode,
+            parts.generate,
+            parts.forget,
+            parts.cache,
+            parts.lengths,
+            parts.activity,
         )
         server.add(worker_pb2.DESCRIPTOR, add_WorkerServiceServicer_to_server, servicer)
         port = await server.start("127.0.0.1:0")

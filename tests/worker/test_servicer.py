@@ -19,7 +19,13 @@ def servicer(worker: FakeWorker) -> WorkerServicer:
     embedder = WordEmbedder().identity
     identity = WorkerIdentity(WorkerId("w"), "1", "w:1", "tiny", revision, RECIPE, embedder, 120)
     return WorkerServicer(
-        identity, parts.encode, parts.generate, parts.forget, parts.cache, parts.lengths
+        identity,
+        parts.encode,
+        parts.generate,
+        parts.forget,
+        parts.cache,
+        parts.lengths,
+        parts.activity,
     )
 
 

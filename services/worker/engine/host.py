@@ -101,6 +101,9 @@ class EngineHost:
             async with contextlib.aclosing(outputs):
                 async for output in outputs:
                     completion, stats = output.outputs[0], output.metrics
+                    first = None
+                    if request.top_logprobs and not num_tokens and completion.token_ids:
+                        first = _likeliest(completion.logprobs[0])
                     num_tokens += len(completion.token_ids)
                     yield EngineOutput(
                         text=completion.text,
@@ -109,6 +112,7 @@ class EngineHost:
                         queued_s=stats.queued_ts,
                         scheduled_s=stats.scheduled_ts,
                         first_token_s=stats.first_token_ts,
+                        first=first,
                     )
 
     async def next_token(
@@ -272,8 +276,15 @@ def _sampling_params(request: EngineRequest) -> Any:
         top_p=options.top_p,
         max_tokens=options.max_tokens,
         min_tokens=options.min_tokens,
+        logprobs=request.top_logprobs or None,
         seed=None if options.seed is None else options.seed % _MAX_SEED,
         stop=list(options.stop) or None,
         output_kind=RequestOutputKind.DELTA,
         extra_args={"kv_transfer_params": request.params.to_wire()},
     )
+
+
+def _likeliest(entries: Any) -> NextToken:
+    """Of what the engine lists for one token: the likeliest ones, and the one it has drawn."""
+    logprobs = {token_id: float(entry.logprob) for token_id, entry in entries.items()}
+    return NextToken(max(logprobs, key=logprobs.__getitem__), logprobs)

@@ -27,27 +27,17 @@ ONE_TOKEN = SamplingOptions(max_tokens=1)
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """params.handle names the request; cache_salt says with whom it may share cached blocks."""
+    """params.handle names the request; cache_salt says with whom it may share cached blocks.
+
+    top_logprobs: the first output brings the log-probabilities of so many likeliest first tokens,
+    20 at most. What is generated stays the same.
+    """
 
     token_ids: tuple[int, ...]
     params: RequestParams
     cache_salt: str
     sampling: SamplingOptions
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOutput:
-    """What came since the last one. num_tokens: generated so far. Times on the engine's clock.
-
-    finish_reason: None until the last one, then "stop", "length" or "abort".
-    """
-
-    text: str
-    num_tokens: int
-    finish_reason: str | None
-    queued_s: float
-    scheduled_s: float
-    first_token_s: float
+    top_logprobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +47,23 @@ class NextToken:
 
     token_id: int
     logprobs: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOutput:
+    """What came since the last one. num_tokens: generated so far. Times on the engine's clock.
+
+    finish_reason: None until the last one, then "stop", "length" or "abort". first: with the first
+    output of a request that asks for log-probabilities.
+    """
+
+    text: str
+    num_tokens: int
+    finish_reason: str | None
+    queued_s: float
+    scheduled_s: float
+    first_token_s: float
+    first: NextToken | None = None
 
 
 @dataclass(frozen=True, slots=True)
