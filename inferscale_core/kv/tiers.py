@@ -51,6 +51,11 @@ class Entry:
     num_readers: int = 0
     heat: float = 1.0
     used_at: int = 0
+    origin_bytes: bytes = field(init=False)
+    """`origins` as bytes: those of many chunks are joined several times as fast as arrays."""
+
+    def __post_init__(self) -> None:
+        self.origin_bytes = self.origins.tobytes()
 
     @property
     def is_permanent(self) -> bool:
@@ -65,6 +70,12 @@ class Entry:
         """[num_tokens], int64: the arena row of each token."""
         assert self.gpu is not None, "not in the arena"
         return self.gpu.rows
+
+    @property
+    def slot_bytes(self) -> bytes:
+        """`slots` as bytes."""
+        assert self.gpu is not None, "not in the arena"
+        return self.gpu.row_bytes
 
     @property
     def places(self) -> list[Place]:
@@ -107,6 +118,11 @@ class Place:
     is_reported: bool = False
     is_queued: bool = False
     clock: float = 0.0
+    row_bytes: bytes = field(init=False)
+    """`rows` as bytes; see `Entry.origin_bytes`."""
+
+    def __post_init__(self) -> None:
+        self.row_bytes = self.rows.tobytes()
 
     @property
     def tenant(self) -> str:

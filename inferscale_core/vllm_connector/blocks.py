@@ -105,8 +105,8 @@ def token_copy(
 ) -> Copy:
     """The copy of prompt tokens `positions`, where `entries` hold those from `first` on."""
     wanted = slice(positions.start - first, positions.stop - first)
-    arena_slots = np.concatenate([entry.slots for entry in entries])
-    origins = np.concatenate([entry.origins for entry in entries])
+    arena_slots = _joined([entry.slot_bytes for entry in entries])
+    origins = _joined([entry.origin_bytes for entry in entries])
     tokens = np.arange(positions.start, positions.stop, dtype=np.int64)
     return Copy(
         handle=handle,
@@ -115,6 +115,10 @@ def token_copy(
         origins=origins[wanted],
         positions=tokens,
     )
+
+
+def _joined(parts: Sequence[bytes]) -> NDArray[np.int64]:
+    return np.frombuffer(b"".join(parts), dtype=np.int64)
 
 
 def slots_of(positions: range, block_ids: Sequence[int], block_size: int) -> NDArray[np.int64]:

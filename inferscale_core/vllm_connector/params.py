@@ -143,21 +143,18 @@ def _spans(value: Any) -> tuple[Span, ...]:
     keys, counts = words[::2], words[1::2]
     if len(keys) > MAX_SPANS:
         raise MalformedParams(f"spans: more than {MAX_SPANS}")
-    if len(keys) != len(counts) or "" in keys or not _are_counts(counts):
-        raise MalformedParams("spans: a line is not a key and a positive token count")
-    return tuple(starmap(Span, zip(map(ChunkKey, keys), map(int, counts), strict=True)))
+    if len(keys) != len(counts) or not all(words) or not _are_digits(counts):
+        raise MalformedParams("spans: a line is not a key and a token count")
+    numbers = list(map(int, counts))
+    if min(numbers) < 1:
+        raise MalformedParams("spans: a token count is not positive")
+    return tuple(starmap(Span, zip(map(ChunkKey, keys), numbers, strict=True)))
 
 
-def _are_counts(words: Sequence[str]) -> bool:
-    """Whether each is a positive number of at most nine ASCII digits."""
-    digits = "".join(words)
-    return (
-        digits.isascii()
-        and digits.isdecimal()
-        and all(words)
-        and max(map(len, words)) <= 9
-        and not any(word[0] == "0" for word in words)
-    )
+def _are_digits(words: Sequence[str]) -> bool:
+    """Whether each is at most nine ASCII digits."""
+    together = "".join(words)
+    return together.isascii() and together.isdecimal() and max(map(len, words)) <= 9
 
 
 def _capture(value: Any) -> Capture | None:
