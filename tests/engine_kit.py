@@ -59,6 +59,7 @@ class TinyEngine:
             "enforce_eager": True,
             # Said in bytes, an engine on a GPU does not mind others that start beside it.
             "kv_cache_memory_bytes": 1 << 30,
+            "gpu_memory_utilization": 0.05,
             "skip_tokenizer_init": True,
         } | overrides
         self.dtype = dtype

@@ -24,8 +24,8 @@ from tests.engine_kit import (
 pytestmark = pytest.mark.engine
 
 FLOAT32_LIMIT = 1e-3
-BFLOAT16_STEP = 0.03
-"""What one rounding step moves a log-probability of these models by; jointly encoded chunks that
+BFLOAT16_STEP = 2**-5
+"""One rounding step of a logit between 4 and 8, as these models have; jointly encoded chunks that
 serve where they were computed are bitwise what prefill wrote, so this leaves room for the
 engine's own differences between batch shapes only."""
 LENGTHS = (1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 7)
