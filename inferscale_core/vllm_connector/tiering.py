@@ -246,8 +246,11 @@ class Tiering:
     def _found(self, record: DiskRecord) -> Entry | None:
         """The new entry of a record that was not known."""
         known = self._directory.find(record.key)
-        if known is not None:
+        if known is not None and _record(known) == record:
             self._directory.found_on_disk(known)
+            return None
+        if known is not None:
+            self._surplus.append(record.key)
             return None
         if self._directory.holds(record.key):
             return None
