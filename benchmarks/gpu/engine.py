@@ -10,6 +10,7 @@ prefix caching are on, as vLLM starts by itself.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
@@ -164,6 +165,8 @@ class Bench:
             part = new[start : start + at_once]
             self.ask([self.encoding(key, tokens) for key, tokens in part])
         self.facts += new
+        gc.collect()
+        gc.freeze()  # As the engine's process does with all that it holds when it starts.
 
     def encoding(
         self, key: ChunkKey, tokens: list[int], prefix: Sequence[tuple[ChunkKey, list[int]]] = ()
