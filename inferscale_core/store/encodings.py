@@ -55,6 +55,22 @@ _FORGET_OLD_TARGETS = text(
 )
 
 
+_IS_SETTLED = text(
+    """
+    SELECT NOT EXISTS (
+        SELECT 1 FROM facts f
+        WHERE f.tenant_id = :tenant_id AND f.user_id = :user_id AND f.is_live
+          AND NOT EXISTS (
+            SELECT 1 FROM encodings e
+            WHERE e.tenant_id = f.tenant_id AND e.fact_id = f.fact_id AND e.revision = f.revision
+              AND e.model_revision = :model_revision AND e.recipe_hash = :recipe_hash
+              AND e.state IN ('done', 'failed')
+          )
+    )
+    """
+)
+
+
 class EncodingRepository:
     """States of an encode: pending, then done or failed; dropped when something it saw is gone.
 
@@ -105,6 +121,18 @@ class EncodingRepository:
             .group_by(EncodingRow.state)
         )
         return {EncodeState(state): count for state, count in rows.tuples()}
+
+    async def is_settled(
+        self, user_id: UserId, model_revision: ModelRevision, recipe_hash: RecipeHash
+    ) -> bool:
+        """Whether every live fact of the user was encoded for this target, or cannot be."""
+        parameters = {
+            "tenant_id": self._tenant_id,
+            "user_id": user_id,
+            "model_revision": model_revision,
+            "recipe_hash": recipe_hash,
+        }
+        return bool(await self._session.scalar(_IS_SETTLED, parameters))
 
     async def record(
         self, user_id: UserId, results: Sequence[EncodeResult], *, kv_epoch: int

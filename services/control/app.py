@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferscale_core.embedding import Embedder
 from inferscale_core.errors import Incompatible, InvalidInput
+from inferscale_core.ids import RecipeHash
 from inferscale_core.memory.recipe_files import load_recipe
-from inferscale_core.memory.recipes import Recipe
+from inferscale_core.memory.recipes import Recipe, Storage
 from inferscale_core.rpc.auth import SharedTokens
 from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, memory_pb2, sync_pb2, tenant_pb2
 from inferscale_core.rpc.pb.inferscale.v1.chat_pb2_grpc import add_ChatServiceServicer_to_server
@@ -126,7 +127,11 @@ def _parts(settings: Settings, embedder: Embedder) -> Parts:
     store = _store(settings.database, embedder.identity.dimension)
     pool = EmbeddingPool(embedder, threads=settings.embedder.threads)
     recipe: Recipe = load_recipe(settings.recipe.name)
-    directory = WorkerDirectory(store, lease_s=settings.control.lease_s)
+    directory = WorkerDirectory(
+        store,
+        lease_s=settings.control.lease_s,
+        recipe_hashes=_hashes(recipe, settings.recipe.storage),
+    )
     channels = WorkerChannels(settings.control.internal_token.get_secret_value())
     return Parts(
         store=store,
@@ -137,6 +142,12 @@ def _parts(settings: Settings, embedder: Embedder) -> Parts:
         forgetter=Forgetter(directory, channels),
         background=Background(),
     )
+
+
+def _hashes(recipe: Recipe, storage: str | None) -> set[RecipeHash]:
+    """Of the recipe in each storage that workers may give it; in one, where control is told it."""
+    storages = [Storage(storage)] if storage is not None else list(Storage)
+    return {replace(recipe, storage=one).hash for one in storages}
 
 
 def _store(settings: DatabaseSettings, dimension: int) -> Store:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import grpc.aio
 
 from inferscale_core.errors import Unavailable
-from inferscale_core.ids import TenantId, UserId, WorkerId
+from inferscale_core.ids import RecipeHash, TenantId, UserId, WorkerId
 from inferscale_core.memory.changes import UserState
 from inferscale_core.memory.encoding import EncodeResult
 from inferscale_core.memory.facts import NewFact
@@ -67,11 +67,18 @@ class UserAt:
 
 
 class WorkerDirectory:
-    """Who is alive, by the leases in Postgres. Belongs to one event loop."""
+    """Who is alive, by the leases in Postgres. Belongs to one event loop.
 
-    def __init__(self, store: Store, *, lease_s: float) -> None:
+    recipe_hashes: of the recipe that this control was given. Workers of a model with another one
+    are on their way out: they serve a user until a worker with this one has the user's chunks.
+    """
+
+    def __init__(
+        self, store: Store, *, lease_s: float, recipe_hashes: Collection[RecipeHash] = ()
+    ) -> None:
         self._store = store
         self.lease_s = lease_s
+        self._recipe_hashes = frozenset(recipe_hashes)
         self._workers: tuple[Worker, ...] = ()
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
@@ -102,20 +109,41 @@ class WorkerDirectory:
         *,
         avoiding: Collection[WorkerId] = (),
     ) -> Worker:
-        """The worker that serves this user with this model.
+        """The worker that serves this user with this model, once its recipe is the only one.
 
         Raises Unavailable when no worker of the model is alive, takes users and is not avoided.
         """
-        worker = await self._find_owner(tenant_id, user_id, model, avoiding)
-        if worker is None:
+        owners = await self.owners(tenant_id, user_id, model, avoiding=avoiding)
+        return owners[0]
+
+    async def owners(
+        self,
+        tenant_id: TenantId,
+        user_id: UserId,
+        model: str,
+        *,
+        avoiding: Collection[WorkerId] = (),
+    ) -> list[Worker]:
+        """`owner`, and behind it, while the model's recipe changes, the one with the recipe before.
+
+        Raises Unavailable as `owner` does.
+        """
+        owners = await self._find_owners(tenant_id, user_id, model, avoiding)
+        if not owners:
             self.refresh_soon()
-            worker = await self._find_owner(tenant_id, user_id, model, avoiding)
-        if worker is None:
+            owners = await self._find_owners(tenant_id, user_id, model, avoiding)
+        if not owners:
             raise Unavailable(
                 f"no worker of model {model!r} is available"
                 f" ({len(avoiding)} did not answer); try again"
             )
-        return worker
+        return owners
+
+    def serve_alike(self, one: Worker, other: Worker) -> bool:
+        """Whether both have control's recipe, or neither has: then users are shared out to both."""
+        return (one.recipe_hash in self._recipe_hashes) == (
+            other.recipe_hash in self._recipe_hashes
+        )
 
     async def max_fact_tokens(self, models: Iterable[str]) -> int | None:
         """What the strictest live worker of these models takes. None when there is none."""
@@ -123,16 +151,23 @@ class WorkerDirectory:
         limits = [w.max_fact_tokens for w in await self.live() if w.model in served]
         return min(limits, default=None)
 
-    async def _find_owner(
+    async def _find_owners(
         self, tenant_id: TenantId, user_id: UserId, model: str, avoiding: Collection[WorkerId]
-    ) -> Worker | None:
-        worker_by_id = {
-            worker.worker_id: worker
+    ) -> list[Worker]:
+        workers = [
+            worker
             for worker in await self.live()
             if worker.model == model and not worker.draining and worker.worker_id not in avoiding
-        }
-        owner = owner_of(tenant_id, user_id, worker_by_id)
-        return worker_by_id[owner] if owner is not None else None
+        ]
+        present = [w for w in workers if w.recipe_hash in self._recipe_hashes]
+        before = [w for w in workers if w.recipe_hash not in self._recipe_hashes]
+        owners = []
+        for group in (present, before):
+            worker_by_id = {worker.worker_id: worker for worker in group}
+            owner = owner_of(tenant_id, user_id, worker_by_id)
+            if owner is not None:
+                owners.append(worker_by_id[owner])
+        return owners
 
 
 class WorkerChannels:

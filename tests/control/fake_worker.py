@@ -52,9 +52,16 @@ class HeldUser:
 
 class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     def __init__(
-        self, control_address: str, internal_token: str, *, model: str, worker_id: str = "worker-0"
+        self,
+        control_address: str,
+        internal_token: str,
+        *,
+        model: str,
+        worker_id: str = "worker-0",
+        recipe_hash: str = "r1",
     ) -> None:
         self.worker_id = worker_id
+        self.recipe_hash = recipe_hash
         self.model = model
         self.address = ""
         self.encode_requests: list[worker_pb2.EncodeRequest] = []
@@ -103,7 +110,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
             model=self.model,
             model_revision=f"{self.model}@1",
             recipe="progressive-32",
-            recipe_hash="r1",
+            recipe_hash=self.recipe_hash,
             embedder=sync_pb2.EmbedderIdentity(
                 embedder_id=embedder.embedder_id,
                 revision=embedder.revision,
@@ -204,7 +211,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
             num_tokens=len(fact.text.split()),
             prefix_facts=saw,
             model_revision=f"{self.model}@1",
-            recipe_hash="r1",
+            recipe_hash=self.recipe_hash,
             recipe="progressive-32",
         )
 

@@ -86,9 +86,13 @@ class Control:
     def client(self, api_key: str, options: ClientOptions = NO_RETRY) -> AsyncInferScale:
         return self._keep(AsyncInferScale(self.address, api_key, options))
 
-    async def worker(self, model: str, worker_id: str = "", *, join: bool = True) -> FakeWorker:
+    async def worker(
+        self, model: str, worker_id: str = "", *, join: bool = True, **options: Any
+    ) -> FakeWorker:
         worker_id = worker_id or f"worker-{next(_numbers)}"
-        worker = FakeWorker(self.address, INTERNAL_TOKEN, model=model, worker_id=worker_id)
+        worker = FakeWorker(
+            self.address, INTERNAL_TOKEN, model=model, worker_id=worker_id, **options
+        )
         self._opened.append(worker)
         await worker.start()
         if join:

@@ -6,11 +6,12 @@ may not answer below it, so no chat sees what an earlier update or delete has re
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from inferscale_core.errors import InvalidInput, Unavailable
 from inferscale_core.ids import TenantId, UserId, WorkerId
 from inferscale_core.memory.tenants import Tenant
+from inferscale_core.memory.workers import Worker
 from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, worker_pb2
 from inferscale_core.store import Store
 from inferscale_core.telemetry import names
@@ -52,9 +53,10 @@ class ChatUseCases:
         model = _model_of(tenant, chat.model)
         unreachable: set[WorkerId] = set()
         while True:
-            worker = await self._directory.owner(
+            owners = await self._directory.owners(
                 tenant_id, chat.user_id, model, avoiding=unreachable
             )
+            worker = await self._serving(tenant_id, chat.user_id, owners)
             user = await self._hold(tenant_id, chat, worker.worker_id)
             annotate({names.WORKER_ID: worker.worker_id, names.USER_ID: chat.user_id})
             events = self._channels.client(worker).generate(chat.to_worker(user), limit_s=limit_s)
@@ -72,6 +74,20 @@ class ChatUseCases:
                 _log.warning("chat.worker_unreachable", exc=exc, worker_id=worker.worker_id)
             finally:
                 await events.aclose()
+
+    async def _serving(
+        self, tenant_id: TenantId, user_id: UserId, owners: Sequence[Worker]
+    ) -> Worker:
+        """The first owner. While the model's recipe changes: the one with the recipe before, until
+        every fact of the user is encoded with the present one, which is then asked for."""
+        if len(owners) == 1:
+            return owners[0]
+        present, before = owners
+        async with self._store.transaction(tenant_id) as tx:
+            if await tx.encodings.is_settled(user_id, present.model_revision, present.recipe_hash):
+                return present
+        self._background.start(self._queue_encoding(tenant_id, user_id))
+        return before
 
     async def _hold(self, tenant_id: TenantId, chat: Chat, worker_id: WorkerId) -> UserAt:
         """Note that the worker may hold the user, before it is asked; read what it must see."""

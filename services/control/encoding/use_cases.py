@@ -13,6 +13,7 @@ from inferscale_core.errors import Unavailable
 from inferscale_core.ids import WorkerId
 from inferscale_core.memory.deletion import DeletionReceipt, PurgeState
 from inferscale_core.memory.encoding import EncodeResult
+from inferscale_core.memory.workers import Worker
 from inferscale_core.store import EncodeJob, ForgetJob, Store
 from inferscale_core.telemetry import names
 from inferscale_core.telemetry.logs import get_logger
@@ -57,8 +58,17 @@ class EncodeJobs:
             raise Unavailable(f"user {job.user_id!r} changes faster than it is encoded")
 
     async def _encode_once(self, job: EncodeJob) -> bool:
-        """False when the user's facts changed under it and some results were stale."""
-        worker = await self._directory.owner(job.tenant_id, job.user_id, job.model)
+        """False when the user's facts changed under it and some results were stale.
+
+        While the model's recipe changes, both owners encode: first the one that serves the user.
+        """
+        owners = await self._directory.owners(job.tenant_id, job.user_id, job.model)
+        for worker in reversed(owners):
+            if not await self._encode_on(job, worker):
+                return False
+        return True
+
+    async def _encode_on(self, job: EncodeJob, worker: Worker) -> bool:
         annotate({names.WORKER_ID: worker.worker_id})
         user = await self._hold(job, worker.worker_id)
         if user.state.memory_version == 0:

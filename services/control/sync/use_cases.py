@@ -67,9 +67,7 @@ class SyncUseCases:
                 f" control with {_described(self._embedder)}"
             )
         async with self._store.system() as tx:
-            joined = await tx.workers.join(
-                worker, lease_s=self._directory.lease_s, renewal=renewal
-            )
+            joined = await tx.workers.join(worker, lease_s=self._directory.lease_s, renewal=renewal)
             if joined is not Joined.RENEWED and not worker.draining:
                 await tx.wake_encoding(worker.model)
             if joined is Joined.NEW and not worker.draining:
@@ -110,7 +108,11 @@ class SyncUseCases:
     ) -> list[tuple[TenantId, UserId]]:
         """The first of the users whom the worker serves, now that it is one of the live ones."""
         live = await tx.workers.live(self._directory.lease_s, worker.model)
-        worker_ids = [other.worker_id for other in live if not other.draining]
+        worker_ids = [
+            other.worker_id
+            for other in live
+            if not other.draining and self._directory.serve_alike(other, worker)
+        ]
         users = await tx.workers.users_of_model(worker.model, limit=MAX_USERS_SCANNED)
         owned = [user for user in users if owner_of(*user, worker_ids) == worker.worker_id]
         return owned[:MAX_USERS_WARMED]
