@@ -27,6 +27,7 @@ from inferscale_core.settings import Settings
 from services.evaluation.api import ApiDriver
 from services.evaluation.asking import INSTRUCTION, Asking
 from services.evaluation.circumstances import circumstances
+from services.evaluation.dataset import first_questions
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import Prepared, load, prepare, save, without_vectors
 from services.evaluation.report import make_rows, plot, read_folder, table
@@ -60,12 +61,13 @@ def _locomo(options: argparse.Namespace) -> None:
         prepared = _prepared_from_data(options, settings)
     else:
         prepared = without_vectors(load_locomo(options.data))
+    asked = first_questions(prepared.conversations, options.limit)
+    prepared = replace(prepared, conversations=asked)
     wanted = Wanted(
         recipes=tuple(_recipes(options.recipes, options.storage)),
         ks=_numbers("k", options.k),
         asking=Asking(options.instruction, options.max_tokens),
         at_once=options.at_once,
-        limit=options.limit,
         folder=options.out,
         made=circumstances(with_engine=options.direct),
     )

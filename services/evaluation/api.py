@@ -91,9 +91,9 @@ class ApiDriver:
                 progress.step()
         await self._wait_until_encoded()
 
-    async def ask(self, k: int, limit: int | None) -> Asked:
-        """The first `limit` questions. Raises EngineError when a fact was not injected."""
-        asks = list(self._asks(limit))
+    async def ask(self, k: int) -> Asked:
+        """Every question. Raises EngineError when a fact was not injected."""
+        asks = list(self._asks())
         found: list[tuple[str, str]] = []
 
         async def one(ask: tuple[Conversation, int, Question]) -> Pair:
@@ -205,14 +205,9 @@ class ApiDriver:
                 "min_injected_tokens 0, and its recipe and this run the same text_facts"
             )
 
-    def _asks(self, limit: int | None) -> Iterator[tuple[Conversation, int, Question]]:
-        left = limit
+    def _asks(self) -> Iterator[tuple[Conversation, int, Question]]:
         for conversation in self._conversations:
             for number, question in enumerate(conversation.questions):
-                if left is not None:
-                    if left == 0:
-                        return
-                    left -= 1
                 yield conversation, number, question
 
     def _user_id(self, conversation: Conversation) -> str:

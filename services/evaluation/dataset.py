@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 
@@ -42,5 +42,16 @@ class Conversation:
     questions: tuple[Question, ...]
 
 
-def num_questions(conversations: Sequence[Conversation]) -> int:
-    return sum(len(conversation.questions) for conversation in conversations)
+def first_questions(
+    conversations: Sequence[Conversation], limit: int | None
+) -> tuple[Conversation, ...]:
+    """The conversations of the first `limit` questions, with these alone; None means all."""
+    if limit is None:
+        return tuple(conversations)
+    kept = []
+    for conversation in conversations:
+        if limit <= 0:
+            break
+        kept.append(replace(conversation, questions=conversation.questions[:limit]))
+        limit -= len(conversation.questions)
+    return tuple(kept)

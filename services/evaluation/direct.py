@@ -20,7 +20,7 @@ from inferscale_core.retrieval import UserSnapshot
 from inferscale_core.settings import EmbedderSettings, WorkerSettings
 from services.evaluation.asking import Asking
 from services.evaluation.at_once import ask_all
-from services.evaluation.dataset import Question, num_questions
+from services.evaluation.dataset import Question
 from services.evaluation.memory_source import PreparedMemory
 from services.evaluation.prepared import Prepared, PreparedVectors
 from services.evaluation.progress import Progress
@@ -110,9 +110,8 @@ class DirectDriver:
         with Progress(f"ask {self._parts.rules.recipe.name}", len(pairs)) as progress:
             return await ask_all(pairs, self._ask_injected, progress, self._at_once)
 
-    async def asks(self, k: int, limit: int | None) -> list[Ask]:
-        """The first `limit` questions of the data set. Raises EngineError when one of the facts
-        found for a question has no chunk."""
+    async def asks(self, k: int) -> list[Ask]:
+        """Every question. Raises EngineError when one of the facts found for it has no chunk."""
         snapshots: dict[str, UserSnapshot] = {
             user.user_id: await self._parts.users.at_least(user) for user in self._memory.users()
         }
@@ -122,7 +121,7 @@ class DirectDriver:
             self._parts.rules,
             self._running.mirror,
         )
-        return await asyncio.to_thread(lambda: list(self._asks(planner, snapshots, k, limit)))
+        return await asyncio.to_thread(lambda: list(self._asks(planner, snapshots, k)))
 
     async def close(self) -> None:
         """Forget all that was encoded, so that the arena is free for the next recipe."""
@@ -143,13 +142,11 @@ class DirectDriver:
         planner: Planner,
         snapshots: Mapping[str, UserSnapshot],
         k: int,
-        limit: int | None,
     ) -> Iterator[Ask]:
         room = self._running.host.max_model_len
-        left = num_questions(self._prepared.conversations) if limit is None else limit
         for conversation in self._prepared.conversations:
             snapshot = snapshots[conversation.name]
-            for number, question in enumerate(conversation.questions[:left]):
+            for number, question in enumerate(conversation.questions):
                 messages = self._asking.messages(question)
                 plans = [
                     planner.plan(
@@ -164,7 +161,6 @@ class DirectDriver:
                 ]
                 _check_plans(*plans, num_text=self._parts.rules.recipe.text_facts)
                 yield Ask(conversation.name, number, question, *plans)
-            left -= min(left, len(conversation.questions))
 
     async def _ask_text(self, ask: Ask) -> tuple[QuestionScore, FirstTokens]:
         score = await self._scorer.score(

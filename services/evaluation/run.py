@@ -29,13 +29,12 @@ from services.worker.engine.model_files import load_tokenizer
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """recipes: with the storage each is to be measured with. at_once: questions in the engine.
-    limit: only the first so many questions; None means all. made: kept with every score."""
+    made: kept with every score."""
 
     recipes: tuple[Recipe, ...]
     ks: tuple[int, ...]
     asking: Asking
     at_once: int
-    limit: int | None
     folder: Path
     made: Mapping[str, Any]
 
@@ -55,7 +54,7 @@ async def run_api(driver: ApiDriver, data: str, wanted: Wanted, storage: Storage
     wanted.folder.mkdir(parents=True, exist_ok=True)
     await driver.store()
     for k in wanted.ks:
-        asked = await driver.ask(k, wanted.limit)
+        asked = await driver.ask(k)
         about = _about(data, wanted, ModelRevision(asked.model_revision), k)
         text = ScoreFile(
             about,
@@ -103,7 +102,7 @@ async def _run_recipe(
     cost = await driver.encode()
     for k in _missing_ks(wanted, recipe):
         about = _about(prepared.digest, wanted, running.model.revision, k)
-        asks = await driver.asks(k, wanted.limit)
+        asks = await driver.asks(k)
         text = await _text_scores(driver, asks, about, wanted, recipe)
         scores = await driver.ask_injected(asks, text.compared)
         file = ScoreFile(
@@ -131,8 +130,7 @@ async def _text_scores(
 
 
 def _about(data: str, wanted: Wanted, model_revision: ModelRevision, k: int) -> About:
-    part = data if wanted.limit is None else f"{data}[:{wanted.limit}]"
-    return About(part, model_revision, wanted.asking.digest(), k)
+    return About(data, model_revision, wanted.asking.digest(), k)
 
 
 def _check_same(path: Path, found: About, expected: About) -> None:

@@ -42,7 +42,8 @@ def _verify(options: argparse.Namespace) -> Verdict:
     settings = settings.model_copy(update={"engine": engine})
     storages = [storage_by_name(name) for name in options.storage.split(",")]
     recipe = load_recipe(options.recipe)
-    return asyncio.run(Verification(settings, recipe, storages).run())
+    verification = Verification(settings, recipe, storages, options.questions)
+    return asyncio.run(verification.run())
 
 
 def _lines(verdict: Verdict) -> Iterator[str]:
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--storage", default=",".join(Storage), help="what to try beside cache storage"
     )
+    parser.add_argument("--questions", type=int, help="ask only so many of the built-in ones")
     return parser
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from inferscale_core.embedding.embedder import Vectors
 from inferscale_core.memory.recipes import Recipe
 from inferscale_core.memory.workers import EmbedderIdentity
-from services.evaluation.dataset import Conversation, DatasetFact, Question
+from services.evaluation.dataset import Conversation, DatasetFact, Question, first_questions
 from services.evaluation.prepared import Prepared, prepare
 
 _DIMENSION = 512
@@ -34,8 +34,10 @@ def built_in_notes() -> Conversation:
     )
 
 
-def prepared_notes(recipe: Recipe) -> Prepared:
-    return prepare([built_in_notes()], [recipe], WordVectors())
+def prepared_notes(recipe: Recipe, num_questions: int | None = None) -> Prepared:
+    """With vectors. num_questions: only the first so many; None means all."""
+    asked = first_questions([built_in_notes()], num_questions)
+    return prepare(asked, [recipe], WordVectors())
 
 
 class WordVectors:

@@ -37,11 +37,18 @@ AT_ONCE = 16
 class Verification:
     """One model, one recipe. `run` may take an engine start for each storage."""
 
-    def __init__(self, settings: Settings, recipe: Recipe, storages: Sequence[Storage]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        recipe: Recipe,
+        storages: Sequence[Storage],
+        num_questions: int | None = None,
+    ) -> None:
+        """num_questions: asked of the built-in ones; None means all."""
         self._settings = settings
         self._recipe = recipe
         self._storages = storages
-        self._prepared: Prepared = prepared_notes(recipe)
+        self._prepared: Prepared = prepared_notes(recipe, num_questions)
         self._found: dict[str, Any] = {}
         self._checks: list[Check] = []
         self._results: list[StorageResult] = []
@@ -121,7 +128,7 @@ class Verification:
             ranks = await running.host.call_ranks("inferscale_key_channels")
             largest = max(max(ratios) for ratios in ranks)
             self._found["key_channel_ratio"] = round(largest, 1)
-        asks = await driver.asks(NUM_FACTS, limit=None)
+        asks = await driver.asks(NUM_FACTS)
         texts = await driver.ask_text(asks)
         seen = await driver.ask_injected(asks, [first for _, first in texts])
         pairs = list(zip(seen, (text for text, _ in texts), strict=True))

@@ -19,6 +19,7 @@ from inferscale_core.memory.plans import Plan
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import RequestParams
 from services.worker.engine.protocol import (
+    MAX_LOGPROBS,
     Engine,
     EngineRequest,
     NextToken,
@@ -66,8 +67,8 @@ class AnswerScorer:
         Raises EngineError when the plan was served in another way than it says.
         """
         salt = CacheSalts.once()
-        first = await self._next(plan, (), salt, compared)
-        return Likelihood(first, await self._answer_logprobs(plan, answer_ids, salt))
+        first = await self._first(plan, answer_ids, salt, compared)
+        return Likelihood(first, await self._answer_logprobs(plan, answer_ids, salt, first))
 
     async def score(
         self,
@@ -81,24 +82,40 @@ class AnswerScorer:
         """max_tokens, stop: of what the model says itself. The rest as in `likelihood`."""
         salt = CacheSalts.once()
         # The first one computes the plan; the others find it in the cache.
-        first = await self._next(plan, (), salt, compared)
+        first = await self._first(plan, answer_ids, salt, compared)
         logprobs, said = await asyncio.gather(
-            self._answer_logprobs(plan, answer_ids, salt),
+            self._answer_logprobs(plan, answer_ids, salt, first),
             self._say(plan, salt, SamplingOptions(max_tokens=max_tokens, stop=stop)),
         )
         return PlanScore(first, logprobs, said)
 
+    async def _first(
+        self, plan: Plan, answer_ids: Sequence[int], salt: str, compared: Sequence[int]
+    ) -> NextToken:
+        """With the answer's own first token, where there is room for it."""
+        if compared and len(compared) < MAX_LOGPROBS:
+            compared = list(dict.fromkeys((*compared, *answer_ids[:1])))
+        return await self._next(plan, (), salt, compared)
+
     async def _answer_logprobs(
-        self, plan: Plan, answer_ids: Sequence[int], salt: str
+        self, plan: Plan, answer_ids: Sequence[int], salt: str, first: NextToken
     ) -> tuple[float, ...]:
+        """first: what is known of the answer's first token without asking again."""
         tokens = await asyncio.gather(
             *(
-                self._next(plan, answer_ids[:place], salt, (wanted,))
-                for place, wanted in enumerate(answer_ids)
+                self._answer_token(plan, answer_ids, place, salt, first)
+                for place in range(len(answer_ids))
             )
         )
         pairs = zip(tokens, answer_ids, strict=True)
         return tuple(token.logprobs[wanted] for token, wanted in pairs)
+
+    async def _answer_token(
+        self, plan: Plan, answer_ids: Sequence[int], place: int, salt: str, first: NextToken
+    ) -> NextToken:
+        if place == 0 and answer_ids[0] in first.logprobs:
+            return first
+        return await self._next(plan, answer_ids[:place], salt, answer_ids[place : place + 1])
 
     async def _next(
         self, plan: Plan, behind: Sequence[int], salt: str, token_ids: Sequence[int]

@@ -9,7 +9,7 @@ import pytest
 
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.recipes import RECIPES, Recipe
-from services.evaluation.dataset import num_questions
+from services.evaluation.dataset import first_questions
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import PreparedVectors, load, prepare, save
 from services.evaluation.squad import token_f1
@@ -38,7 +38,15 @@ def test_a_conversation_gives_turns_dated_facts_and_the_questions_that_have_an_a
     assert first.facts[0].occurred_at == datetime(2024, 2, 3, 9, 5, tzinfo=UTC)
     assert [question.category for question in first.questions] == [4, 2, 1, 3]
     assert first.questions[2].answer == "5"
-    assert num_questions([first, second]) == 8
+
+
+def test_the_first_questions_are_asked_of_their_conversations_alone(tmp_path: Path) -> None:
+    both = load_locomo(write_conversations(tmp_path))
+    assert first_questions(both, None) == tuple(both)
+    for limit, sizes in ((0, []), (3, [3]), (4, [4]), (5, [4, 1]), (99, [4, 4])):
+        kept = first_questions(both, limit)
+        assert [len(conversation.questions) for conversation in kept] == sizes
+        assert all(len(conversation.facts) == 8 for conversation in kept)
 
 
 def test_a_fact_that_is_stated_twice_is_one_fact(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -19,7 +20,9 @@ from inferscale_core.memory.recipes import Storage
 from inferscale_core.settings import EngineSettings, set_engine_environment
 from inferscale_core.telemetry.logs import get_logger
 from services.worker.engine.model_files import ModelFiles
+from services.worker.engine.phases import Kind, Phases
 from services.worker.engine.protocol import (
+    MAX_LOGPROBS,
     ONE_TOKEN,
     ArenaSize,
     EngineOutput,
@@ -32,8 +35,6 @@ _log = get_logger(__name__)
 _CONNECTOR = "inferscale_core.vllm_connector"
 _MAX_SEED = 2**63
 WATCH_EVERY_S = 1.0
-MAX_LOGPROBS = 128
-"""Of one token. As many as the engine takes token ids to look up (vLLM's MAX_LOGPROB_TOKEN_IDS)."""
 
 _stopped: list[Any] = []
 """Engines kept until the interpreter ends: collected earlier they warn of their zmq context, which
@@ -49,6 +50,7 @@ class EngineHost:
     def __init__(self, llm: Any) -> None:
         self._llm = llm
         self._arena: ArenaSize | None = None
+        self._phases = Phases()
 
     @classmethod
     async def start(
@@ -130,12 +132,18 @@ class EngineHost:
             params,
             request.params.handle,
         )
+        kind = Kind.NAMED if token_ids else Kind.LIKELIEST
         with self._translated_errors(request.params.handle):
-            async with contextlib.aclosing(outputs):
+            async with self._phases.inside(kind), contextlib.aclosing(outputs):
                 async for output in outputs:
                     completion = output.outputs[0]
         first = completion.logprobs[0]
-        logprobs = {token_id: entry.logprob for token_id, entry in first.items()}
+        logprobs = {token_id: float(entry.logprob) for token_id, entry in first.items()}
+        wanted = len(set(token_ids)) or top
+        looked_at = set(token_ids) or logprobs.keys()
+        found = sum(math.isfinite(logprobs.get(token_id, math.nan)) for token_id in looked_at)
+        if found < wanted:
+            raise EngineError(f"the engine gave {found} of {wanted} log-probabilities")
         return NextToken(completion.token_ids[0], logprobs)
 
     async def call_ranks(self, method: str, *arguments: str) -> list[Any]:

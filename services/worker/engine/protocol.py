@@ -24,6 +24,9 @@ class SamplingOptions:
 
 ONE_TOKEN = SamplingOptions(max_tokens=1)
 
+MAX_LOGPROBS = 128
+"""Of one token. As many as vLLM takes token ids to look up (its MAX_LOGPROB_TOKEN_IDS)."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
