@@ -1,4 +1,4 @@
-"""Two ranks, each with its own KV heads and its own arena, execute what one directory decides."""
+"""Two ranks, each with its own KV heads, arena and host tier, do what one directory decides."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def two_ranks(kv_heads: int, model_folder: Path) -> Iterator[TinyEngine]:
             distributed_executor_backend="mp",
             max_model_len=1024,
             max_num_batched_tokens=1024,
+            tiers={"host_bytes": 16 << 20},
         )
         yield engine
         engine.close()
@@ -83,6 +84,23 @@ def test_chunks_encoded_alone_differ_or_this_shows_nothing(two_ranks: TinyEngine
         two_ranks.ask(prompt), two_ranks.ask(prompt, two_ranks.injected(alone))
     )
     assert max(differences) > 0.01
+
+
+def test_both_ranks_bring_chunks_back_from_their_hosts(two_ranks: TinyEngine) -> None:
+    rng = random.Random(3)
+    chunks = two_ranks.encode_jointly([random_tokens(rng, 33), random_tokens(rng, 18)])
+    prompt = [token for _, part in chunks for token in part] + random_tokens(rng, 7)
+    before = two_ranks.ask(prompt, two_ranks.injected(chunks))
+    two_ranks.settle()
+    directory = two_ranks.side.directory
+    for key, _ in chunks:
+        entry = directory.get(key)
+        assert entry.host.is_written, "every rank has offloaded it"
+        directory.lost(entry.gpu)
+    answer = two_ranks.ask(prompt, two_ranks.injected(chunks))
+    assert answer.cached == 51
+    assert answer.logprobs == before.logprobs
+    two_ranks.assert_idle()
 
 
 def test_forgetting_zeroes_both_ranks(two_ranks: TinyEngine) -> None:
