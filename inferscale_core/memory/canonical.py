@@ -52,6 +52,11 @@ class ChunkSpec:
         """Facts of the prefix that were seen through their chunks, and through what those saw."""
         return self.prefix_facts if self.prefix_keys else ()
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether facts stand in the prefix as text."""
+        return bool(self.prefix_facts) and not self.prefix_keys
+
 
 def user_scope(tenant_id: TenantId, user_id: UserId) -> UserScope:
     """`tenant/user-digest`. The user's id is hashed: it is the caller's and may be personal."""

@@ -46,7 +46,10 @@ class EncodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class EncodeResult:
-    """What a worker reports of one fact: DONE or FAILED, and what the chunk saw directly."""
+    """What a worker reports of one fact: DONE or FAILED, and what the chunk saw directly.
+
+    saw_as_text: the facts of its prefix stood there as text, and not as their chunks.
+    """
 
     fact: FactRef
     target: EncodeTarget
@@ -56,3 +59,4 @@ class EncodeResult:
     num_tokens: int = 0
     prefix_facts: tuple[FactRef, ...] = ()
     prefix_turn_ids: tuple[TurnId, ...] = ()
+    saw_as_text: bool = False

@@ -269,7 +269,7 @@ class EncodingRepository:
                 )
             )
         facts = {
-            (encoding_ids[result.fact.fact_id], seen.fact_id): seen.revision
+            (encoding_ids[result.fact.fact_id], seen.fact_id): (seen.revision, result.saw_as_text)
             for result in results
             for seen in result.prefix_facts
         }
@@ -287,8 +287,9 @@ class EncodingRepository:
                         "encoding_id": encoding_id,
                         "prefix_fact_id": fact_id,
                         "prefix_revision": revision,
+                        "is_text": is_text,
                     }
-                    for (encoding_id, fact_id), revision in facts.items()
+                    for (encoding_id, fact_id), (revision, is_text) in facts.items()
                 ],
             )
         if turns:

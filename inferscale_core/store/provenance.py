@@ -1,6 +1,8 @@
 """Dropping every chunk that saw something that is gone.
 
 A ◄── B ◄── C      edges are direct: B saw A, C saw B. Deleting A reaches B, then C.
+
+Where C saw B as text, C depends on what B states alone: deleting A reaches B, and not C.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ _DROP = text(
         SELECT e.encoding_id, e.fact_id, e.model, e.model_revision, e.recipe_hash
         FROM reached r
         JOIN chunk_facts c ON c.tenant_id = :tenant_id AND c.prefix_fact_id = r.fact_id
+            AND NOT c.is_text
         JOIN encodings e ON e.tenant_id = c.tenant_id AND e.encoding_id = c.encoding_id
         WHERE e.model = r.model AND e.model_revision = r.model_revision
           AND e.recipe_hash = r.recipe_hash

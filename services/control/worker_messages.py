@@ -84,6 +84,7 @@ def encode_result_from_proto(model: str, response: worker_pb2.EncodeResponse) ->
         num_tokens=response.num_tokens,
         prefix_facts=tuple(fact_ref_from_proto(fact) for fact in response.prefix_facts),
         prefix_turn_ids=tuple(TurnId(turn_id) for turn_id in response.prefix_turn_ids),
+        saw_as_text=response.saw_as_text,
     )
 
 

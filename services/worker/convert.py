@@ -170,6 +170,7 @@ def encode_result_to_proto(
         num_tokens=result.num_tokens,
         prefix_facts=[_ref_to_proto(fact) for fact in result.prefix_facts],
         prefix_turn_ids=list(result.prefix_turn_ids),
+        saw_as_text=result.saw_as_text,
         already_resident=result.already_resident,
         model_revision=identity.model_revision,
         recipe_hash=recipe.hash,

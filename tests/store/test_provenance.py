@@ -147,6 +147,28 @@ async def test_dependence_stays_within_one_model_and_recipe(store: Store) -> Non
     assert by_recipe[RecipeHash("other")] == EncodeState.DONE
 
 
+@pytest.mark.parametrize("how", ["deleted", "updated"])
+async def test_what_was_seen_as_text_is_reached_itself_and_hands_nothing_on(
+    store: Store, how: str
+) -> None:
+    """B saw A, C saw B as text, D saw C: C depends on what B states, not on what B's chunk saw."""
+    tenant, user = await a_tenant(store), a_user()
+    a, b, c, d = [await add_fact(store, tenant, user, text) for text in ("A.", "B.", "C.", "D.")]
+    results = (done(a), done(b, a), replace(done(c, b), saw_as_text=True), done(d, c))
+    assert await record(store, tenant, user, *results) == 4
+
+    async def change(fact: Fact) -> set[str]:
+        if how == "updated":
+            return set((await _update(store, tenant, fact))[1])
+        async with store.transaction(tenant) as tx:
+            deleted = await tx.facts.delete(user, fact.fact_id)
+        return set(deleted.receipt.dependant_fact_ids)
+
+    assert await change(a) == {b.fact_id}
+    assert await record(store, tenant, user, done(b)) == 1
+    assert await change(b) == {c.fact_id, d.fact_id}
+
+
 async def test_a_deleted_turn_drops_the_chunks_that_saw_it(store: Store) -> None:
     tenant, user = await a_tenant(store), a_user()
     turns = await _talk(store, tenant, user, "Hello.", "The code is 4471.", "Thanks.")

@@ -10,7 +10,7 @@ import pytest
 
 from inferscale_core.errors import EngineError, Unavailable
 from inferscale_core.ids import FactId
-from inferscale_core.memory.recipes import Recipe
+from inferscale_core.memory.recipes import PrefixFacts, Recipe
 from inferscale_core.settings import WorkerSettings
 from inferscale_core.vllm_connector.events import EventKind
 from services.worker.encoding.user import EncodeResult
@@ -80,6 +80,44 @@ async def test_facts_that_do_not_wait_for_each_other_share_a_wave(make_worker: M
     fill(worker)
     await encode(worker)
     assert worker.engine.max_running == len(TEXTS)
+
+
+async def test_facts_seen_as_text_are_prefilled_and_waited_for_by_nobody(
+    make_worker: MakeWorker,
+) -> None:
+    worker = make_worker(Recipe("text", num_neighbours=2, facts_as=PrefixFacts.TEXT))
+    fill(worker)
+    results = await encode(worker)
+    assert worker.engine.max_running == len(TEXTS), "one wave"
+    snapshot = worker.parts.users.peek(worker.control.at().scope)
+    assert snapshot is not None
+    rules = worker.parts.rules
+    for request in worker.engine.requests[1:]:
+        capture = request.params.capture
+        assert capture is not None
+        assert capture.fact is not None
+        seen = snapshot.specs[capture.fact.fact_id].prefix_facts
+        texts = [snapshot.facts[ref.fact_id].token_ids for ref in seen]
+        expected = [token for text in texts for token in text]
+        assert [span.key for span in request.params.spans] == [rules.header_key]
+        assert list(request.token_ids[rules.header_tokens : capture.start]) == expected
+    assert {r.fact.fact_id: r.saw_as_text for r in results} == {
+        fact_id: bool(spec.prefix_facts) for fact_id, spec in snapshot.specs.items()
+    }
+
+
+async def test_chains_of_a_bounded_depth_take_as_many_waves_at_most(
+    make_worker: MakeWorker,
+) -> None:
+    worker = make_worker(Recipe("deep", num_neighbours=3, max_depth=2))
+    fill(worker)
+    results = await encode(worker)
+    assert all(result.reason is None for result in results)
+    snapshot = worker.parts.users.peek(worker.control.at().scope)
+    assert snapshot is not None
+    depths = [spec.depth for spec in snapshot.specs.values()]
+    assert set(depths) == {1, 2}
+    assert worker.engine.max_running >= depths.count(1), "those that begin a chain go together"
 
 
 async def test_what_is_resident_is_reported_at_once_and_not_encoded(worker: FakeWorker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     ForeignKeyConstraint,
     Identity,
     Index,
@@ -11,6 +12,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     UniqueConstraint,
 )
+from sqlalchemy import text as sql_text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from inferscale_core.store.rows.base import (
@@ -70,7 +72,8 @@ class EncodingRow(Base):
 
 
 class ChunkFactRow(Base):
-    """The chunk of `encoding_id` had this fact revision in its prefix."""
+    """The chunk of `encoding_id` had this fact revision in its prefix. is_text: as text, so that
+    what the fact's own chunk saw is not seen through it."""
 
     __tablename__ = "chunk_facts"
 
@@ -78,6 +81,7 @@ class ChunkFactRow(Base):
     encoding_id: Mapped[int] = mapped_column(BigInteger)
     prefix_fact_id: Mapped[IdColumn]
     prefix_revision: Mapped[int] = mapped_column(Integer)
+    is_text: Mapped[bool] = mapped_column(Boolean, server_default=sql_text("false"))
 
     __table_args__ = (
         PrimaryKeyConstraint("tenant_id", "encoding_id", "prefix_fact_id", name="chunk_facts_pkey"),

@@ -39,7 +39,8 @@ PREFIX_MISSING = "prefix_missing"
 
 @dataclass(frozen=True, slots=True)
 class EncodeResult:
-    """reason: why the fact has no chunk, a code and for some figures; None when it has one."""
+    """reason: why the fact has no chunk, a code and for some figures; None when it has one.
+    saw_as_text: the facts of its prefix stood there as text."""
 
     fact: FactRef
     reason: str | None
@@ -47,6 +48,7 @@ class EncodeResult:
     chunk_digest: str = ""
     prefix_facts: tuple[FactRef, ...] = ()
     prefix_turn_ids: tuple[TurnId, ...] = ()
+    saw_as_text: bool = False
     already_resident: bool = False
 
 
@@ -223,6 +225,7 @@ class _Run:
             chunk_digest=spec.key.rpartition("/")[2],
             prefix_facts=spec.prefix_facts,
             prefix_turn_ids=spec.turn_ids,
+            saw_as_text=spec.reads_text,
             already_resident=self._attempts[spec.key] == 0,
         )
 

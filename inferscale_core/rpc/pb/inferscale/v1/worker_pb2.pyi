@@ -42,7 +42,7 @@ class EncodeRequest(_message.Message):
         ...
 
 class EncodeResponse(_message.Message):
-    __slots__ = ('fact', 'state', 'reason', 'chunk_digest', 'num_tokens', 'prefix_facts', 'prefix_turn_ids', 'already_resident', 'model_revision', 'recipe_hash', 'recipe')
+    __slots__ = ('fact', 'state', 'reason', 'chunk_digest', 'num_tokens', 'prefix_facts', 'prefix_turn_ids', 'already_resident', 'model_revision', 'recipe_hash', 'recipe', 'saw_as_text')
     FACT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,7 @@ class EncodeResponse(_message.Message):
     MODEL_REVISION_FIELD_NUMBER: _ClassVar[int]
     RECIPE_HASH_FIELD_NUMBER: _ClassVar[int]
     RECIPE_FIELD_NUMBER: _ClassVar[int]
+    SAW_AS_TEXT_FIELD_NUMBER: _ClassVar[int]
     fact: FactRef
     state: _common_pb2.EncodeState
     reason: str
@@ -65,8 +66,9 @@ class EncodeResponse(_message.Message):
     model_revision: str
     recipe_hash: str
     recipe: str
+    saw_as_text: bool
 
-    def __init__(self, fact: _Optional[_Union[FactRef, _Mapping]]=..., state: _Optional[_Union[_common_pb2.EncodeState, str]]=..., reason: _Optional[str]=..., chunk_digest: _Optional[str]=..., num_tokens: _Optional[int]=..., prefix_facts: _Optional[_Iterable[_Union[FactRef, _Mapping]]]=..., prefix_turn_ids: _Optional[_Iterable[str]]=..., already_resident: bool=..., model_revision: _Optional[str]=..., recipe_hash: _Optional[str]=..., recipe: _Optional[str]=...) -> None:
+    def __init__(self, fact: _Optional[_Union[FactRef, _Mapping]]=..., state: _Optional[_Union[_common_pb2.EncodeState, str]]=..., reason: _Optional[str]=..., chunk_digest: _Optional[str]=..., num_tokens: _Optional[int]=..., prefix_facts: _Optional[_Iterable[_Union[FactRef, _Mapping]]]=..., prefix_turn_ids: _Optional[_Iterable[str]]=..., already_resident: bool=..., model_revision: _Optional[str]=..., recipe_hash: _Optional[str]=..., recipe: _Optional[str]=..., saw_as_text: bool=...) -> None:
         ...
 
 class GenerateRequest(_message.Message):
