@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from services.evaluation.report import Row, plot, table  # noqa: E402
+from services.evaluation.report import Row, category_table, plot, table  # noqa: E402
 
 ROWS = ROOT / "benchmarks" / "results" / "quality.json"
 PAGE = ROOT / "docs" / "quality.md"
@@ -79,6 +79,7 @@ def _sections(rows: Sequence[Row]) -> Iterator[str]:
         yield f"### {model}\n"
         yield f"![Token F1 over the number of facts]({_plot_name(model)})\n"
         yield table(own)
+        yield category_table(own)
         yield _costs(own)
         yield _source(own)
 

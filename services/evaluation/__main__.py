@@ -30,7 +30,7 @@ from services.evaluation.circumstances import circumstances
 from services.evaluation.dataset import first_questions
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import Prepared, load, prepare, save, without_vectors
-from services.evaluation.report import make_rows, plot, read_folder, table
+from services.evaluation.report import category_table, make_rows, plot, read_folder, table
 from services.evaluation.run import Wanted, run_api, run_direct
 
 
@@ -103,9 +103,9 @@ def _report(options: argparse.Namespace) -> None:
     (folder / "rows.json").write_text(
         "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"
     )
-    (folder / "table.md").write_text(table(rows))
+    (folder / "table.md").write_text(f"{table(rows)}\n{category_table(rows)}")
     (folder / "f1.svg").write_text(plot(rows))
-    print(table(rows), end="")
+    print(f"{table(rows)}\n{category_table(rows)}", end="")
 
 
 def _prepared_from_data(options: argparse.Namespace, settings: Settings) -> Prepared:

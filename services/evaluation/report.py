@@ -129,6 +129,27 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def category_table(rows: Sequence[Row]) -> str:
+    """F1 of each category of questions, in Markdown."""
+    names = list(dict.fromkeys(name for row in rows for name in row["f1_by_category"]))
+    lines = [
+        f"| recipe | storage | k | {' | '.join(f'F1, {name}' for name in names)} |",
+        f"|---|---|---:|{'---:|' * len(names)}",
+    ]
+    for row in rows:
+        cells = [f"`{row['recipe']}`", row["dtype"] or "–", str(row["k"])]
+        cells += [_category(row["f1_by_category"].get(name)) for name in names]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _category(figures: Row | None) -> str:
+    if figures is None:
+        return "–"
+    low, high = figures["f1_interval"]
+    return f"{figures['f1']:.3f} [{low:.3f}, {high:.3f}] of {figures['n']}"
+
+
 def _difference(row: Row, name: str) -> str:
     if row["recipe"] == TEXT:
         return "–"

@@ -13,7 +13,7 @@ from inferscale_core.errors import InvalidInput
 from services.evaluation.bootstrap import mean_interval
 from services.evaluation.dataset import Question
 from services.evaluation.progress import Progress
-from services.evaluation.report import TEXT, make_rows, plot, read_folder, table
+from services.evaluation.report import TEXT, category_table, make_rows, plot, read_folder, table
 from services.evaluation.scores import (
     About,
     EncodeCost,
@@ -124,6 +124,9 @@ def test_the_table_and_the_plot_show_every_row(tmp_path: Path) -> None:
     lines = table(rows).splitlines()
     assert len(lines) == 2 + len(rows)
     assert "| `worse` | int8 | 5 | 40 | 0.250 | -0.250 [" in lines[4]
+    parts = category_table(rows).splitlines()
+    assert parts[0].count("F1, ") == 4
+    assert parts[4].startswith("| `worse` | int8 | 5 | ")
     picture = ElementTree.fromstring(plot(rows))
     texts = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {"text", "better", "worse int8"} <= set(texts)

@@ -18,6 +18,7 @@ def row(recipe: str = "progressive-32", k: int = 20, **changes: Any) -> quality.
         "n": 8,
         **dict.fromkeys(figures, 0.25),
         **{f"{name}_interval": [0.2, 0.3] for name in figures},
+        "f1_by_category": {"temporal": {"n": 3, "f1": 0.5, "f1_interval": [0.25, 0.75]}},
         "model_revision": "Tiny-1.5B@abc",
         "data": "d",
         "asked": "a",
@@ -41,6 +42,7 @@ def test_every_model_has_a_table_a_plot_and_where_they_come_from() -> None:
     assert page.startswith("before\n<!-- rows -->\n### Tiny-1.5B\n")
     assert page.endswith("<!-- end -->\nafter\n")
     assert "| `progressive-32` | cache | 28 | 4 | 20 |" in page
+    assert "| `progressive-32` | cache | 5 | 0.500 [0.250, 0.750] of 3 |" in page
     assert "`inferscale eval locomo`, 2026-11-29" in page
     assert page.index("| `progressive-32` | cache | 5 |") < page.index("| `text` | – | 20 |")
 
