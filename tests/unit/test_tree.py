@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import tomllib
@@ -139,6 +140,21 @@ def test_links_between_pages_lead_somewhere() -> None:
             if "://" not in target and not ((ROOT / name).parent / target).exists():
                 broken.append(f"{name}: {target}")
     assert broken == []
+
+
+def test_python_on_pages_can_be_pasted() -> None:
+    blocks = [
+        (name, block)
+        for name, text in texts().items()
+        if name.endswith(".md")
+        for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    ]
+    assert {"README.md", "docs/operations.md"} <= {name for name, _ in blocks}
+    for name, block in blocks:
+        compile(block, name, "exec")
+        for module, names in re.findall(r"^from (inferscale_core[\w.]*) import (.+)$", block, re.M):
+            missing = set(names.split(", ")) - set(dir(importlib.import_module(module)))
+            assert missing == set(), f"{name}: {module} has no {missing}"
 
 
 def test_pages_name_only_targets_that_make_has() -> None:
