@@ -69,6 +69,7 @@ def _locomo(options: argparse.Namespace) -> None:
         asking=Asking(options.instruction, options.max_tokens),
         at_once=options.at_once,
         folder=options.out,
+        with_text_again=options.text_again,
         made=circumstances(with_engine=options.direct),
     )
     if options.direct:
@@ -170,6 +171,11 @@ def _add_locomo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, help="only the first so many questions")
     parser.add_argument("--at-once", type=int, default=256, help="questions in the engine")
     parser.add_argument("--max-tokens", type=int, default=32, help="of an answer")
+    parser.add_argument(
+        "--text-again",
+        action="store_true",
+        help="with --direct: ask text mode twice, to see how far it is from itself",
+    )
     parser.add_argument("--instruction", default=INSTRUCTION, help="the system message")
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument(

@@ -94,7 +94,7 @@ class DirectDriver:
         return EncodeCost(
             facts=total,
             forwarded_tokens=sum(map(_forwarded_tokens, snapshots)),
-            waves=max(s.depth for snapshot in snapshots for s in snapshot.specs.values()),
+            waves=max((s.depth for one in snapshots for s in one.specs.values()), default=0),
             seconds=round(seconds, 3),
         )
 
@@ -106,9 +106,19 @@ class DirectDriver:
     async def ask_injected(
         self, asks: Sequence[Ask], compared: Sequence[FirstTokens]
     ) -> list[QuestionScore]:
-        pairs = list(zip(asks, compared, strict=True))
+        """Scores with every fact injected, compared with these first tokens of text mode."""
+        pairs = list(zip([ask.injected for ask in asks], asks, compared, strict=True))
         with Progress(f"ask {self._parts.rules.recipe.name}", len(pairs)) as progress:
-            return await ask_all(pairs, self._ask_injected, progress, self._at_once)
+            return await ask_all(pairs, self._ask_compared, progress, self._at_once)
+
+    async def ask_text_again(
+        self, asks: Sequence[Ask], compared: Sequence[FirstTokens]
+    ) -> list[QuestionScore]:
+        """How far text mode is from itself, in other batches and served by no cache."""
+        pairs = list(zip([ask.text for ask in asks], asks, compared, strict=True))[::-1]
+        with Progress("ask as text again", len(pairs)) as progress:
+            scores = await ask_all(pairs, self._ask_compared, progress, self._at_once)
+        return scores[::-1]
 
     async def asks(self, k: int) -> list[Ask]:
         """Every question. Raises EngineError when one of the facts found for it has no chunk."""
@@ -170,16 +180,16 @@ class DirectDriver:
         judged = judge(ask.conversation, ask.number, ask.question, prompt, score, None)
         return judged, score.first.logprobs
 
-    async def _ask_injected(self, pair: tuple[Ask, FirstTokens]) -> QuestionScore:
-        ask, compared = pair
+    async def _ask_compared(self, asked: tuple[Plan, Ask, FirstTokens]) -> QuestionScore:
+        plan, ask, compared = asked
         score = await self._scorer.score(
-            ask.injected,
+            plan,
             self._answer_ids(ask),
             self._asking.max_tokens,
             stop=self._asking.stop,
             compared=tuple(compared),
         )
-        prompt = token_digest(ask.injected.token_ids)
+        prompt = token_digest(plan.token_ids)
         return judge(ask.conversation, ask.number, ask.question, prompt, score, compared)
 
     def _answer_ids(self, ask: Ask) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from services.evaluation.locomo import CATEGORIES
 from services.evaluation.plot import Line, line_plot
 from services.evaluation.scores import QuestionScore, ScoreFile, load_scores
 
-TEXT = "text"
+TEXT, TEXT_AGAIN = "text", "text-again"
 Row = dict[str, Any]
 
 

@@ -20,7 +20,7 @@ from services.evaluation.api import ApiDriver
 from services.evaluation.asking import Asking, wording_digest
 from services.evaluation.direct import Ask, DirectDriver
 from services.evaluation.prepared import Prepared
-from services.evaluation.report import TEXT
+from services.evaluation.report import TEXT, TEXT_AGAIN
 from services.evaluation.scores import About, ScoreFile, load_scores
 from services.worker.app import RunningEngine, running_engine
 from services.worker.engine.model_files import load_tokenizer
@@ -29,13 +29,15 @@ from services.worker.engine.model_files import load_tokenizer
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """recipes: with the storage each is to be measured with. at_once: questions in the engine.
-    made: kept with every score."""
+    with_text_again: ask text mode a second time, to know how far it is from itself. made: kept with
+    every score."""
 
     recipes: tuple[Recipe, ...]
     ks: tuple[int, ...]
     asking: Asking
     at_once: int
     folder: Path
+    with_text_again: bool
     made: Mapping[str, Any]
 
 
@@ -124,6 +126,10 @@ async def _text_scores(
     scored = await driver.ask_text(asks)
     scores = tuple(score for score, _ in scored)
     compared = tuple(first for _, first in scored)
+    if wanted.with_text_again:
+        again = tuple(await driver.ask_text_again(asks, compared))
+        path_again = path.with_name(path.name.replace(TEXT, TEXT_AGAIN, 1))
+        ScoreFile(about, TEXT_AGAIN, "", again, made=wanted.made).save(path_again)
     file = ScoreFile(about, TEXT, "", scores, compared, made=wanted.made)
     file.save(path)
     return file

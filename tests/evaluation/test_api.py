@@ -107,9 +107,10 @@ async def test_both_drivers_ask_the_same_tokens_and_score_alike(
 async def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
     data, model = write_conversations(tmp_path / "data"), save_model(tmp_path)
     run = ("--direct", "--data", str(data), "--model", str(model), "--out", str(tmp_path / "out"))
-    first = await evaluate(*run, "--recipes", "window-0,header-only")
+    first = await evaluate(*run, "--recipes", "window-0,header-only", "--text-again")
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.json")}
-    assert len(kept) == 3
+    assert len(kept) == 4
+    assert max(s.kl for s in scores_in(tmp_path / "out", "text-again").scores) < 1e-4
     gone = tmp_path / "out" / f"header-only-cache-k{K}.json"
     gone.unlink()
     again = await evaluate(*run, "--recipes", "window-0,header-only")
