@@ -85,13 +85,24 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """The facts found, in prompt order (best-ranked last), with the planned way of serving."""
+    """The facts found, in prompt order (best-ranked last), with the planned way of serving.
+
+    They were searched for by the last `searched_tokens` of the last message's `question_tokens`,
+    tokens of the embedder; both are 0 when nothing was searched.
+    """
 
     facts: tuple[ServedFact, ...]
     memory_version: int
     worker_id: str
     model_revision: str
     recipe: str
+    question_tokens: int = 0
+    searched_tokens: int = 0
+
+    @property
+    def is_question_cut(self) -> bool:
+        """The last message is longer than the embedder reads, so its begin was not searched for."""
+        return self.searched_tokens < self.question_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,8 @@ def event_from_proto(response: chat_pb2.ChatResponse) -> chat.ChatEvent | None:
                 worker_id=found.worker_id,
                 model_revision=found.model_revision,
                 recipe=found.recipe,
+                question_tokens=found.question_tokens,
+                searched_tokens=found.searched_tokens,
             )
         case "served":
             served = response.served

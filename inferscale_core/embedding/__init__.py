@@ -3,11 +3,14 @@
 from inferscale_core.embedding.batcher import BatchingEmbedder
 from inferscale_core.embedding.embedder import Embedder, EmbedderIdentity, checked_unit_vectors
 from inferscale_core.embedding.load import load_embedder
+from inferscale_core.embedding.text_end import TextEnd, text_end
 
 __all__ = [
     "BatchingEmbedder",
     "Embedder",
     "EmbedderIdentity",
+    "TextEnd",
     "checked_unit_vectors",
     "load_embedder",
+    "text_end",
 ]

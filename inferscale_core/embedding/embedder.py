@@ -25,7 +25,8 @@ class Embedder(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """The window, special tokens included. `embed` ignores what lies beyond it."""
+        """The window, special tokens included. `embed` ignores what lies beyond it: a fact that
+        is longer is refused before, and of a longer question `text_end` takes the end."""
         ...
 
     def count_tokens(self, text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,6 +36,7 @@ class SentenceTransformerEmbedder:
         self._model = model
         self._run = forward or (lambda texts: encode(model, texts))
         self._lock = threading.Lock()
+        self._counting = _tokenizer_for_counting(model)
         actual = self._forward(["dimension"]).shape[1]
         if actual != dimension:
             raise Unsupported(
@@ -52,6 +54,8 @@ class SentenceTransformerEmbedder:
         return int(self._model.max_seq_length)
 
     def count_tokens(self, text: str) -> int:
+        if self._counting is not None:
+            return len(self._counting.encode(text).ids)
         with self._lock:
             encoded = self._model.tokenizer(text, truncation=False, padding=False, verbose=False)
         return len(encoded["input_ids"])
@@ -69,6 +73,20 @@ class SentenceTransformerEmbedder:
     def _forward(self, texts: list[str]) -> Vectors:
         with self._lock:
             return self._run(texts)
+
+
+def _tokenizer_for_counting(model: Any) -> Any:
+    """A copy that never truncates and keeps no state, so that a count waits for no forward pass.
+
+    None where the model's tokenizer is not of the library `tokenizers`.
+    """
+    tokenizer = getattr(getattr(model, "tokenizer", None), "backend_tokenizer", None)
+    if tokenizer is None:
+        return None
+    counting = copy.deepcopy(tokenizer)
+    counting.no_truncation()
+    counting.no_padding()
+    return counting
 
 
 def encode(model: Any, texts: list[str]) -> Vectors:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -57,7 +58,7 @@ class PreparedVectors:
 
     @property
     def max_tokens(self) -> int:
-        return 0
+        return sys.maxsize
 
     def count_tokens(self, text: str) -> int:
         return 0

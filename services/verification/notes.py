@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -44,7 +45,7 @@ class WordVectors:
     """Texts that share words are near each other: enough to choose among a few dozen facts."""
 
     identity = EmbedderIdentity("words", "1", _DIMENSION)
-    max_tokens = 0
+    max_tokens = sys.maxsize
 
     def count_tokens(self, text: str) -> int:
         return len(_WORD.findall(text))

@@ -104,6 +104,8 @@ def _(event: Retrieved, identity: WorkerIdentity) -> chat_pb2.ChatResponse:
             worker_id=identity.worker_id,
             model_revision=identity.model_revision,
             recipe=identity.recipe.name,
+            question_tokens=event.question_tokens,
+            searched_tokens=event.searched_tokens,
         )
     )
 

@@ -95,11 +95,14 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """not_resident: facts that should have a chunk and have none."""
+    """not_resident: facts that should have a chunk and have none. Of the question's
+    `question_tokens` the last `searched_tokens` were searched for, both 0 when nothing was."""
 
     facts: tuple[FactServing, ...]
     memory_version: int
     not_resident: tuple[FactRef, ...]
+    question_tokens: int
+    searched_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +303,13 @@ def _retrieved(snapshot: UserSnapshot, chat: ChatPlan) -> Retrieved:
         if fact.key is None and snapshot.spec_of(fact.fact.fact_id) is not None
     )
     facts = _facts(chat, planned_servings(chat.plan))
-    return Retrieved(facts, snapshot.memory_version, missing)
+    return Retrieved(
+        facts,
+        snapshot.memory_version,
+        missing,
+        question_tokens=chat.query.of_tokens if chat.query else 0,
+        searched_tokens=chat.query.num_tokens if chat.query else 0,
+    )
 
 
 async def _served(

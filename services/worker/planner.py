@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from inferscale_core.embedding import Embedder
+from inferscale_core.embedding import Embedder, TextEnd, text_end
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.plans import Plan, PlannedFact, Span, plan_prompt
 from inferscale_core.prompt import ChatMessage, PromptFormat
@@ -32,10 +32,11 @@ class PlanTimes:
 
 @dataclass(frozen=True, slots=True)
 class ChatPlan:
-    """plan.facts are in prompt order. texts: the facts' own, by fact id."""
+    """plan.facts are in prompt order. query: what they were searched for, None when nothing was."""
 
     plan: Plan
     ranked: Ranked
+    query: TextEnd | None
     times: PlanTimes
 
 
@@ -66,7 +67,7 @@ class Planner:
         context_tokens: int,
         text_facts: int | None = None,
     ) -> ChatPlan:
-        """Find the k facts nearest to the last message, and lay out the prompt.
+        """Find the k facts nearest to the end of the last message, and lay out the prompt.
 
         text_facts: the best so many are prefilled as text; None takes the recipe's number.
         Text mode (`inject` false) gives the same tokens in the same order, and so does memory of
@@ -74,10 +75,12 @@ class Planner:
         in the model's context.
         """
         started = time.perf_counter()
-        query = self._embed(messages[-1].content) if k and snapshot.facts else None
+        query, vector = None, None
+        if k and snapshot.facts:
+            query, vector = self._embed(messages[-1].content)
         embedded = time.perf_counter()
         with span(names.RETRIEVE, {names.FACT_COUNT: len(snapshot.facts)}):
-            ranked = snapshot.nearest_facts(query, k) if query is not None else []
+            ranked = snapshot.nearest_facts(vector, k) if vector is not None else []
         retrieved = time.perf_counter()
         with span(names.PLAN, {names.CHUNK_COUNT: len(ranked)}) as current:
             min_tokens = min_injected_tokens if inject else math.inf
@@ -92,15 +95,16 @@ class Planner:
             )
         times = (started, embedded, retrieved, time.perf_counter())
         steps = [(after - before) * 1e3 for before, after in itertools.pairwise(times)]
-        return ChatPlan(plan, ranked, PlanTimes(*steps))
+        return ChatPlan(plan, ranked, query, PlanTimes(*steps))
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
         """The tokens of an answer behind a plan."""
         return self._format.answer_ids(text)
 
-    def _embed(self, text: str) -> torch.Tensor:
+    def _embed(self, text: str) -> tuple[TextEnd, torch.Tensor]:
         with span(names.EMBED):
-            return torch.from_numpy(self._embedder.embed([text])[0])
+            query = text_end(self._embedder, text)
+            return query, torch.from_numpy(self._embedder.embed([query.text])[0])
 
     def _lay_out(
         self,

@@ -18,6 +18,7 @@ from services.worker.generate import ChatEvent, Delta, Done, GenerateCommand, Re
 from services.worker.planner import ChatPlan
 from services.worker.served import Serving
 from tests.worker.conftest import RECIPE, TOKENIZER, FakeWorker, MakeWorker
+from tests.worker.control import WordEmbedder
 from tests.worker.test_encode import TEXTS, encode, fill
 
 QUESTION = ChatMessage("user", "Where does Robin keep the spare key?")
@@ -169,6 +170,24 @@ async def test_no_facts_are_brought_in_when_none_are_asked_for(worker: FakeWorke
     retrieved = (await chat(worker, k=0))[0]
     assert isinstance(retrieved, Retrieved)
     assert retrieved.facts == ()
+
+
+async def test_a_long_message_is_searched_by_its_end_and_the_chat_says_so(
+    worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(worker)
+    await encode(worker)
+    monkeypatch.setattr(WordEmbedder, "max_tokens", 7)
+    other = "Robin's cat, whom the children call Tiger, sleeps in the kitchen. " * 50
+    message = replace(QUESTION, content=other + QUESTION.content)
+    alone, long = (await chat(worker)), (await chat(worker, messages=(message,)))
+    retrieved = long[0]
+    assert isinstance(retrieved, Retrieved)
+    assert isinstance(alone[0], Retrieved)
+    assert retrieved.facts[-1].text == alone[0].facts[-1].text == TEXTS[0]
+    assert retrieved.question_tokens == len(message.content.split())
+    assert retrieved.searched_tokens == 7
+    assert alone[0].searched_tokens == alone[0].question_tokens == len(QUESTION.content.split())
 
 
 async def test_a_user_without_facts_is_answered(worker: FakeWorker) -> None:

@@ -123,3 +123,10 @@ def test_threads_may_embed_and_count_at_once(embedder: Embedder) -> None:
     with ThreadPoolExecutor(8) as pool:
         for vectors in pool.map(work, range(24)):
             np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
+def test_a_count_waits_for_no_forward_pass_and_is_of_the_whole_text() -> None:
+    embedder = load_embedder(EmbedderSettings(device="cpu"))
+    assert isinstance(embedder, SentenceTransformerEmbedder)
+    with embedder._lock, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(embedder.count_tokens, "peanut " * 1000).result(10) > 1000

@@ -75,19 +75,23 @@ class ChatResponse(_message.Message):
         ...
 
 class Retrieved(_message.Message):
-    __slots__ = ('facts', 'memory_version', 'worker_id', 'model_revision', 'recipe')
+    __slots__ = ('facts', 'memory_version', 'worker_id', 'model_revision', 'recipe', 'question_tokens', 'searched_tokens')
     FACTS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_VERSION_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_REVISION_FIELD_NUMBER: _ClassVar[int]
     RECIPE_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEARCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     facts: _containers.RepeatedCompositeFieldContainer[_common_pb2.ServedFact]
     memory_version: int
     worker_id: str
     model_revision: str
     recipe: str
+    question_tokens: int
+    searched_tokens: int
 
-    def __init__(self, facts: _Optional[_Iterable[_Union[_common_pb2.ServedFact, _Mapping]]]=..., memory_version: _Optional[int]=..., worker_id: _Optional[str]=..., model_revision: _Optional[str]=..., recipe: _Optional[str]=...) -> None:
+    def __init__(self, facts: _Optional[_Iterable[_Union[_common_pb2.ServedFact, _Mapping]]]=..., memory_version: _Optional[int]=..., worker_id: _Optional[str]=..., model_revision: _Optional[str]=..., recipe: _Optional[str]=..., question_tokens: _Optional[int]=..., searched_tokens: _Optional[int]=...) -> None:
         ...
 
 class Served(_message.Message):
