@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from inferscale_core.errors import Unavailable
+from inferscale_core.errors import InvalidInput, Unavailable
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
@@ -217,3 +217,19 @@ async def test_a_dead_engine_is_noticed_and_every_request_says_so(worker: RealWo
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await worker.chat("late")
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_prompt_the_engine_refuses_is_invalid_and_the_next_one_is_served(
+    worker: RealWorker,
+) -> None:
+    too_long = tuple([200] * (worker.running.host.max_model_len + 1))
+    unknown = (10**9,)
+    for token_ids in (too_long, unknown):
+        params = RequestParams(uuid.uuid4().hex)
+        request = EngineRequest(token_ids, params, uuid.uuid4().hex, SamplingOptions(max_tokens=2))
+        with pytest.raises(InvalidInput, match=f"refuses request {params.handle}"):
+            await _run(worker, request)
+    request = EngineRequest(
+        (200, 201), RequestParams("good"), "salt", SamplingOptions(max_tokens=2)
+    )
+    assert await _run(worker, request) is EventKind.SERVED

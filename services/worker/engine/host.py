@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from inferscale_core.errors import EngineError, InvalidInput, Unavailable, Unsupported
+from inferscale_core.errors import EngineError, Unavailable, Unsupported
 from inferscale_core.ids import ModelRevision, RecipeHash
 from inferscale_core.kv.disk_secret import StoreSecret
 from inferscale_core.memory.recipes import Storage
 from inferscale_core.settings import EngineSettings, set_engine_environment
 from inferscale_core.telemetry.logs import get_logger
+from services.worker.engine.failures import EngineFailures
 from services.worker.engine.model_files import ModelFiles
 from services.worker.engine.phases import Kind, Phases
 from services.worker.engine.protocol import (
@@ -51,6 +52,7 @@ class EngineHost:
         self._llm = llm
         self._arena: ArenaSize | None = None
         self._phases = Phases()
+        self._failures = EngineFailures.of_installed_engine()
 
     @classmethod
     async def start(
@@ -93,13 +95,9 @@ class EngineHost:
         return int(self._llm.model_config.max_model_len)
 
     async def stream(self, request: EngineRequest) -> AsyncGenerator[EngineOutput, None]:
-        outputs = self._llm.generate(
-            {"prompt_token_ids": list(request.token_ids), "cache_salt": request.cache_salt},
-            _sampling_params(request),
-            request.params.handle,
-        )
         num_tokens = 0
-        with self._translated_errors(request.params.handle):
+        with self._failures.translated(request.params.handle):
+            outputs = self._generate(request, _sampling_params(request))
             async with contextlib.aclosing(outputs):
                 async for output in outputs:
                     completion, stats = output.outputs[0], output.metrics
@@ -120,20 +118,16 @@ class EngineHost:
     async def next_token(
         self, request: EngineRequest, *, top: int = 0, token_ids: Sequence[int] = ()
     ) -> NextToken:
-        params = _sampling_params(replace(request, sampling=ONE_TOKEN))
-        params.detokenize = False
-        # The engine wants one or the other.
-        if token_ids:
-            params.logprob_token_ids = list(token_ids)
-        else:
-            params.logprobs = top
-        outputs = self._llm.generate(
-            {"prompt_token_ids": list(request.token_ids), "cache_salt": request.cache_salt},
-            params,
-            request.params.handle,
-        )
         kind = Kind.NAMED if token_ids else Kind.LIKELIEST
-        with self._translated_errors(request.params.handle):
+        with self._failures.translated(request.params.handle):
+            params = _sampling_params(replace(request, sampling=ONE_TOKEN))
+            params.detokenize = False
+            # The engine wants one or the other.
+            if token_ids:
+                params.logprob_token_ids = list(token_ids)
+            else:
+                params.logprobs = top
+            outputs = self._generate(request, params)
             async with self._phases.inside(kind), contextlib.aclosing(outputs):
                 async for output in outputs:
                     completion = output.outputs[0]
@@ -145,6 +139,13 @@ class EngineHost:
         if found < wanted:
             raise EngineError(f"the engine gave {found} of {wanted} log-probabilities")
         return NextToken(completion.token_ids[0], logprobs)
+
+    def _generate(self, request: EngineRequest, params: Any) -> AsyncGenerator[Any, None]:
+        prompt = {"prompt_token_ids": list(request.token_ids), "cache_salt": request.cache_salt}
+        outputs: AsyncGenerator[Any, None] = self._llm.generate(
+            prompt, params, request.params.handle
+        )
+        return outputs
 
     async def call_ranks(self, method: str, *arguments: str) -> list[Any]:
         """Call a method of the connector's worker extension in every rank."""
@@ -187,20 +188,6 @@ class EngineHost:
         _log.info("engine.started", ranks=len(started), summary=started[0])
         assert all(size == sizes[0] for size in sizes), "ranks agree on the arena"
         return ArenaSize(**sizes[0])
-
-    @contextlib.contextmanager
-    def _translated_errors(self, handle: str) -> Iterator[None]:
-        from vllm.exceptions import VLLMClientError
-        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
-
-        try:
-            yield
-        except EngineDeadError as exc:
-            raise Unavailable("the engine has died") from exc
-        except EngineGenerateError as exc:
-            raise EngineError(f"request {handle} failed in the engine") from exc
-        except (VLLMClientError, ValueError) as exc:
-            raise InvalidInput("request", f"the engine refuses request {handle}") from exc
 
 
 def engine_version() -> str:
