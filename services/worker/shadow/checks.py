@@ -80,8 +80,13 @@ class ShadowChecks:
         first: NextToken,
     ) -> None:
         """A sampled chat whose first token is there; passed by when no fact came from a chunk."""
-        if tokens.facts[Serving.PREFILLED] < len(tokens.by_fact):
-            self.queue.put(Sample(snapshot.scope, snapshot.kv_epoch, token_ids, first))
+        if tokens.facts[Serving.PREFILLED] == len(tokens.by_fact):
+            return
+        sample = Sample(snapshot.scope, snapshot.kv_epoch, token_ids, first)
+        if self._is_current(sample):
+            self.queue.put(sample)
+        else:
+            self._metrics.dropped("forgotten")
 
     def forget(self, scope: UserScope) -> None:
         """Nothing of the user waits any more. A check that runs ends by itself: this call's own
@@ -113,12 +118,16 @@ class ShadowChecks:
         sample = self.queue.take()
         if sample is None:
             return
-        held = self._users.peek(sample.scope)
-        if held is not None and held.kv_epoch == sample.kv_epoch:
+        if self._is_current(sample):
             await self._check(sample)
         else:
-            # A delete or an update has reached this worker in another way than by `forget`.
             self._metrics.dropped("forgotten")
+
+    def _is_current(self, sample: Sample) -> bool:
+        """False when a delete or an update has reached this worker since, also by another way than
+        `forget` or while the chat was in the engine."""
+        held = self._users.peek(sample.scope)
+        return held is not None and held.kv_epoch == sample.kv_epoch
 
     async def _check(self, sample: Sample) -> None:
         check = asyncio.create_task(self._joint(sample))

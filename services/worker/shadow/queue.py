@@ -35,18 +35,18 @@ class SampleQueue:
 
     def __init__(self, dropped: Callable[[str], None]) -> None:
         self._dropped = dropped
-        self._expiry_by_sample: dict[int, tuple[Sample, asyncio.TimerHandle]] = {}
+        self._waiting: dict[int, tuple[Sample, asyncio.TimerHandle]] = {}
         self._filled = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._expiry_by_sample)
+        return len(self._waiting)
 
     def put(self, sample: Sample) -> None:
         if len(self) == MAX_QUEUED:
-            self._remove(next(iter(self._expiry_by_sample)), "crowded_out")
+            self._remove(next(iter(self._waiting)), "crowded_out")
         loop = asyncio.get_running_loop()
         expiry = loop.call_later(MAX_AGE_S, self._remove, id(sample), "too_old")
-        self._expiry_by_sample[id(sample)] = (sample, expiry)
+        self._waiting[id(sample)] = (sample, expiry)
         self._filled.set()
 
     async def filled(self) -> None:
@@ -54,20 +54,20 @@ class SampleQueue:
 
     def take(self) -> Sample | None:
         """None when what waited was dropped meanwhile."""
-        if not self._expiry_by_sample:
+        if not self._waiting:
             return None
-        return self._remove(next(iter(self._expiry_by_sample)))
+        return self._remove(next(iter(self._waiting)))
 
     def forget(self, scope: UserScope) -> None:
         """Drop all of the user's samples."""
-        own = [key for key, (s, _) in self._expiry_by_sample.items() if s.scope == scope]
+        own = [key for key, (s, _) in self._waiting.items() if s.scope == scope]
         for key in own:
             self._remove(key, "forgotten")
 
     def _remove(self, key: int, reason: str | None = None) -> Sample:
-        sample, expiry = self._expiry_by_sample.pop(key)
+        sample, expiry = self._waiting.pop(key)
         expiry.cancel()
-        if not self._expiry_by_sample:
+        if not self._waiting:
             self._filled.clear()
         if reason is not None:
             self._dropped(reason)
