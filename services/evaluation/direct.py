@@ -105,8 +105,9 @@ class DirectDriver:
 
     async def ask_injected(
         self, asks: Sequence[Ask], compared: Sequence[FirstTokens]
-    ) -> list[QuestionScore]:
-        """Scores with every fact injected, compared with these first tokens of text mode."""
+    ) -> list[tuple[QuestionScore, FirstTokens]]:
+        """Scores with every fact injected, compared with these first tokens, and the same tokens as
+        they are now."""
         pairs = list(zip([ask.injected for ask in asks], asks, compared, strict=True))
         with Progress(f"ask {self._parts.rules.recipe.name}", len(pairs)) as progress:
             return await ask_all(pairs, self._ask_compared, progress, self._at_once)
@@ -117,8 +118,8 @@ class DirectDriver:
         """How far text mode is from itself, in other batches and served by no cache."""
         pairs = list(zip([ask.text for ask in asks], asks, compared, strict=True))[::-1]
         with Progress("ask as text again", len(pairs)) as progress:
-            scores = await ask_all(pairs, self._ask_compared, progress, self._at_once)
-        return scores[::-1]
+            scored = await ask_all(pairs, self._ask_compared, progress, self._at_once)
+        return [score for score, _ in scored[::-1]]
 
     async def asks(self, k: int) -> list[Ask]:
         """Every question. Raises EngineError when one of the facts found for it has no chunk."""
@@ -180,7 +181,9 @@ class DirectDriver:
         judged = judge(ask.conversation, ask.number, ask.question, prompt, score, None)
         return judged, score.first.logprobs
 
-    async def _ask_compared(self, asked: tuple[Plan, Ask, FirstTokens]) -> QuestionScore:
+    async def _ask_compared(
+        self, asked: tuple[Plan, Ask, FirstTokens]
+    ) -> tuple[QuestionScore, FirstTokens]:
         plan, ask, compared = asked
         score = await self._scorer.score(
             plan,
@@ -190,7 +193,8 @@ class DirectDriver:
             compared=tuple(compared),
         )
         prompt = token_digest(plan.token_ids)
-        return judge(ask.conversation, ask.number, ask.question, prompt, score, compared)
+        judged = judge(ask.conversation, ask.number, ask.question, prompt, score, compared)
+        return judged, {token_id: score.first.logprobs[token_id] for token_id in compared}
 
     def _answer_ids(self, ask: Ask) -> tuple[int, ...]:
         return self._format.answer_ids(ask.question.answer)

@@ -106,7 +106,7 @@ async def _run_recipe(
         about = _about(prepared.digest, wanted, running.model.revision, k)
         asks = await driver.asks(k)
         text = await _text_scores(driver, asks, about, wanted, recipe)
-        scores = await driver.ask_injected(asks, text.compared)
+        scores = [score for score, _ in await driver.ask_injected(asks, text.compared)]
         file = ScoreFile(
             about, recipe.name, recipe.storage.value, tuple(scores), cost=cost, made=wanted.made
         )

@@ -65,8 +65,9 @@ def _measured(result: StorageResult) -> str:
     if not figures:
         return ""
     return (
-        f"KL {figures['kl_first']:.3f}, same first token {figures['top1']:.2f}, "
-        f"negative log-likelihood {figures['nll']:.3f} (text {figures['nll_text']:.3f})"
+        f"from cache storage: KL {figures['kl_first']:.3f}, "
+        f"same first token {figures['top1']:.2f}, negative log-likelihood "
+        f"{figures['nll'] - figures['nll_of_others']:+.3f}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from statistics import fmean
@@ -14,6 +15,7 @@ from inferscale_core.settings import RecipeSettings, Settings
 from services.evaluation.asking import Asking
 from services.evaluation.direct import DirectDriver
 from services.evaluation.prepared import Prepared
+from services.evaluation.scores import FirstTokens, QuestionScore
 from services.verification.exactness import check_exactness
 from services.verification.notes import prepared_notes
 from services.verification.rule import (
@@ -52,13 +54,13 @@ class Verification:
         self._found: dict[str, Any] = {}
         self._checks: list[Check] = []
         self._results: list[StorageResult] = []
-        self._of_cache: Divergence | None = None
+        self._of_cache: list[tuple[QuestionScore, FirstTokens]] = []
 
     async def run(self) -> Verdict:
         """A negative verdict for what is refused by name; raises only what is nobody's finding."""
         await self._look_at(Storage.CACHE)
         for storage in self._storages:
-            if self._of_cache is not None and storage is not Storage.CACHE:
+            if self._of_cache and storage is not Storage.CACHE:
                 await self._look_at(storage)
         model = find_model(self._settings.engine)
         return Verdict(
@@ -82,9 +84,8 @@ class Verification:
                 if storage is Storage.CACHE:
                     await self._look_at_cache(running)
                 else:
-                    found = await self._divergence(running)
-                    assert self._of_cache is not None, "cache storage comes first"
-                    self._results.append(judge_storage(storage, found, self._of_cache))
+                    found = await self._from_cache(running)
+                    self._results.append(judge_storage(storage, found))
         except Unsupported as exc:
             self._refused(storage, str(exc))
 
@@ -108,14 +109,32 @@ class Verification:
         ]
         block_size, dtype = int(ranks[0]["block_size"]), str(ranks[0]["cache_dtype"])
         self._checks += await check_exactness(running, ids, block_size, dtype)
-        found = self._of_cache = await self._divergence(running, look_at_keys=True)
-        self._checks.append(judge_recipe(self._recipe.name, found))
-        self._results.append(judge_storage(Storage.CACHE, found, found))
+        self._checks.append(judge_recipe(self._recipe.name, await self._from_text(running)))
+        scores = [score for score, _ in self._of_cache]
+        itself = _divergence([replace(score, kl=0.0) for score in scores], scores)
+        self._results.append(judge_storage(Storage.CACHE, itself))
 
-    async def _divergence(
-        self, running: RunningEngine, *, look_at_keys: bool = False
-    ) -> Divergence:
-        driver = DirectDriver(
+    async def _from_text(self, running: RunningEngine) -> Divergence:
+        """Of cache storage from text mode. Keeps its scores to compare other storages with."""
+        driver = self._driver(running)
+        await driver.encode()
+        if self._found["cache_dtype"] != "uint8":
+            ranks = await running.host.call_ranks("inferscale_key_channels")
+            self._found["key_channel_ratio"] = round(max(map(max, ranks)), 1)
+        asks = await driver.asks(NUM_FACTS)
+        texts = await driver.ask_text(asks)
+        self._of_cache = await driver.ask_injected(asks, [first for _, first in texts])
+        return _divergence([score for score, _ in self._of_cache], [score for score, _ in texts])
+
+    async def _from_cache(self, running: RunningEngine) -> Divergence:
+        driver = self._driver(running)
+        await driver.encode()
+        asks = await driver.asks(NUM_FACTS)
+        seen = await driver.ask_injected(asks, [first for _, first in self._of_cache])
+        return _divergence([score for score, _ in seen], [score for score, _ in self._of_cache])
+
+    def _driver(self, running: RunningEngine) -> DirectDriver:
+        return DirectDriver(
             running,
             self._prepared,
             self._recipe,
@@ -123,30 +142,24 @@ class Verification:
             Asking(max_tokens=24),
             at_once=AT_ONCE,
         )
-        await driver.encode()
-        if look_at_keys and self._found["cache_dtype"] != "uint8":
-            ranks = await running.host.call_ranks("inferscale_key_channels")
-            largest = max(max(ratios) for ratios in ranks)
-            self._found["key_channel_ratio"] = round(largest, 1)
-        asks = await driver.asks(NUM_FACTS)
-        texts = await driver.ask_text(asks)
-        seen = await driver.ask_injected(asks, [first for _, first in texts])
-        pairs = list(zip(seen, (text for text, _ in texts), strict=True))
-        return Divergence(
-            n=len(pairs),
-            kl_first=fmean(one.kl for one in seen),
-            top1=fmean(float(one.top_token == text.top_token) for one, text in pairs),
-            nll=fmean(one.nll for one in seen),
-            nll_text=fmean(text.nll for _, text in pairs),
-            f1=fmean(one.f1 for one in seen),
-            f1_text=fmean(text.f1 for _, text in pairs),
-        )
 
     def _refused(self, storage: Storage, reason: str) -> None:
         if storage is Storage.CACHE:
             self._checks.append(Check("model_is_supported", False, reason, {}))
         else:
             self._results.append(StorageResult(storage, False, reason, {}))
+
+
+def _divergence(seen: Sequence[QuestionScore], others: Sequence[QuestionScore]) -> Divergence:
+    pairs = list(zip(seen, others, strict=True))
+    return Divergence(
+        n=len(pairs),
+        kl_first=fmean(one.kl for one in seen),
+        top1=fmean(float(one.top_token == other.top_token) for one, other in pairs),
+        nll=fmean(one.nll for one in seen),
+        nll_of_others=fmean(other.nll for _, other in pairs),
+        f1=fmean(one.f1 for one in seen),
+    )
 
 
 def versions() -> dict[str, str]:

@@ -27,7 +27,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class StorageResult:
-    """Divergence from text mode with chunks stored so. is_safe: by the rule of the verdict.
+    """Divergence from cache storage with chunks stored so. is_safe: by the rule of the verdict.
 
     detail: why it is not safe, or "".
     """

@@ -117,7 +117,9 @@ async def test_both_modes_ask_the_same_tokens_and_isolated_facts_score_otherwise
         assert len(ask.injected.spans) == 1 + 5
     texts = await one.ask_text(asks)
     assert min(len(first) for _, first in texts) >= 100
-    seen = await one.ask_injected(asks, [first for _, first in texts])
+    injected = await one.ask_injected(asks, [first for _, first in texts])
+    assert [first.keys() for _, first in injected] == [first.keys() for _, first in texts]
+    seen = [score for score, _ in injected]
     assert [s.prompt for s in seen] == [s.prompt for s, _ in texts]
     # A random model may be as good as certain of a token whatever it reads.
     assert max(s.kl for s in seen) > 1e-3

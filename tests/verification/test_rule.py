@@ -30,32 +30,33 @@ from services.worker.verdict import (
 )
 from tests.tiny_models import LLAMA
 
-CACHE = Divergence(n=40, kl_first=0.06, top1=0.7, nll=2.6, nll_text=2.6, f1=0.3, f1_text=0.3)
+FOUND = Divergence(n=40, kl_first=0.03, top1=0.9, nll=2.6, nll_of_others=2.6, f1=0.3)
 PASSED = Check("exact", True, "", {})
 
 
 def test_a_recipe_passes_by_its_distance_from_text_mode() -> None:
-    assert judge_recipe("r", CACHE).passed
-    assert not judge_recipe("r", replace(CACHE, kl_first=0.51)).passed
-    assert not judge_recipe("r", replace(CACHE, nll=2.86)).passed
-    assert not judge_recipe("r", replace(CACHE, nll=math.nan)).passed
+    assert judge_recipe("r", FOUND).passed
+    assert judge_recipe("r", replace(FOUND, kl_first=2.0, nll=2.84)).passed
+    assert not judge_recipe("r", replace(FOUND, kl_first=2.01)).passed
+    assert not judge_recipe("r", replace(FOUND, nll=2.86)).passed
+    assert not judge_recipe("r", replace(FOUND, nll=math.nan)).passed
 
 
 @pytest.mark.parametrize(
     ("changes", "is_safe"),
     [
         ({}, True),
-        ({"kl_first": 0.079, "nll": 2.629}, True),
+        ({"kl_first": 0.049, "nll": 2.649}, True),
         ({"nll": 2.4}, True),
-        ({"kl_first": 0.081}, False),
-        ({"nll": 2.631}, False),
+        ({"kl_first": 0.051}, False),
+        ({"nll": 2.651}, False),
         ({"kl_first": math.nan}, False),
     ],
 )
-def test_a_storage_is_safe_by_what_it_adds_to_cache_storage(
+def test_a_storage_is_safe_by_its_distance_from_cache_storage(
     changes: dict[str, float], is_safe: bool
 ) -> None:
-    result = judge_storage(Storage.INT8, replace(CACHE, **changes), CACHE)
+    result = judge_storage(Storage.INT8, replace(FOUND, **changes))
     assert result.is_safe is is_safe
     assert bool(result.detail) is not is_safe
 

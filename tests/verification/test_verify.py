@@ -64,7 +64,10 @@ def test_a_model_that_is_served_exactly_passes_with_what_was_found(
     assert {1, block - 1, block, block + 1} <= set(edges)
     assert verdict.checks[1].figures["same_answers"] == len(edges)
     assert [one.storage for one in verdict.storages] == [Storage.CACHE, Storage.INT8]
-    assert verdict.storages[0].figures["n"] == 8
+    cache, int8 = (one.figures for one in verdict.storages)
+    assert (cache["n"], cache["kl_first"], cache["top1"]) == (8, 0.0, 1.0)
+    assert 0 < int8["kl_first"] < 0.05
+    assert int8["nll_of_others"] == cache["nll"]
     assert "injection_equals_prefill" in said
 
 
