@@ -25,7 +25,8 @@ from inferscale_core.client.loop_thread import LoopThread
 class InferScale:
     """See `AsyncInferScale` for what each method means. Safe to share between threads.
 
-    Not to be used on both sides of a fork: make one after it.
+    A process that is forked after a client was used cannot use one: its calls raise Unsupported.
+    The clients of a process share one thread with an event loop, which ends with the last `close`.
     """
 
     def __init__(self, target: str, api_key: str, options: ClientOptions | None = None) -> None:

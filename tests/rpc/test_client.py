@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
@@ -324,3 +325,29 @@ async def test_a_blocking_chat_that_nobody_closed_ends_with_its_client(served: S
     await asyncio.to_thread(use)
     await asyncio.wait_for(served.chat.closed.wait(), 5)
     assert served.chat.num_deltas_sent < 100
+
+
+async def test_blocking_clients_of_one_process_work_side_by_side_without_a_word(
+    served: Served,
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.rpc.client_process",
+        served.address,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    stdout, stderr = await asyncio.wait_for(process.communicate(), 60)
+    # gRPC's own note that it does nothing about the fork is no traceback.
+    lines = [line for line in stderr.decode().splitlines() if "absl::" not in line]
+    assert [line for line in lines if "fork_posix.cc" not in line] == []
+    assert stdout.decode().splitlines() == [
+        "in a child: piece-0 piece-1 piece-2",
+        "two at once: 60 1",
+        "one closed: piece-0 piece-1 piece-2 1",
+        "all closed: 0",
+        "in a child: gRPC does not survive a fork: use no client before it, or start the process"
+        " by spawn",
+        "another: piece-0 piece-1 piece-2",
+    ]
