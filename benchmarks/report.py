@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.cascade_table import cascade_table
 from benchmarks.gpu_tables import GPU_TABLES
 from benchmarks.plot import LinePlot, Series
 from benchmarks.rows import CPU_RESULTS, GPU_RESULTS, Row, read_rows
@@ -131,6 +132,7 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "chat_steps": _steps_table,
     "encode": _encode_table,
     "store_ratio": _store_table,
+    "cascade": cascade_table,
     **GPU_TABLES,
     **TIER_TABLES,
 }
