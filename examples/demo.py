@@ -23,8 +23,8 @@ from examples import view
 from examples.answers import Pair
 from examples.asking import NotComparable, ask_pair
 from examples.loading import store_story, wait_until_encoded
-from examples.preflight import NotReady
-from examples.processes import ServiceFailed, ended_by_signals
+from examples.preflight import NotReady, WrongSetting
+from examples.processes import EndedBySignal, ServiceFailed, ended_by_signals
 from examples.progress import Steps
 from examples.stack import Stack, running_stack
 from examples.story import Story, load_story
@@ -61,8 +61,9 @@ class Demo:
                 self.warm_up(client)
                 self.ask_questions(client)
                 self.sweep(client)
+            swept = ", ".join(map(str, self.k_swept))
             self.console.print(
-                f"\n  Figures in [bold]{RESULTS}[/], logs in [bold]{FOLDER}/[/]; "
+                f"\n  Figures of k = {swept} in [bold]{RESULTS}[/], logs in [bold]{FOLDER}/[/]; "
                 f"{time.monotonic() - started:.0f} s in all."
             )
             if keep:
@@ -119,6 +120,7 @@ class Demo:
 
 
 def call_examples(address: str, api_key: str, story: Story) -> str:
+    """Flush left, so that each can be pasted as it is."""
     question = "When does my sister get married?"
     body = json.dumps(
         {"user_id": story.user_id, "messages": [{"role": "user", "content": question}]}
@@ -126,18 +128,18 @@ def call_examples(address: str, api_key: str, story: Story) -> str:
     return f"""
 From Python ({shlex.quote(sys.executable)}):
 
-    from inferscale_core.client import Delta, InferScale
+from inferscale_core.client import Delta, InferScale
 
-    with InferScale("{address}", "{api_key}") as client:
-        for event in client.chat("{story.user_id}", "{question}"):
-            if isinstance(event, Delta):
-                print(event.text, end="", flush=True)
+with InferScale("{address}", "{api_key}") as client:
+    for event in client.chat("{story.user_id}", "{question}"):
+        if isinstance(event, Delta):
+            print(event.text, end="", flush=True)
 
 With grpcurl:
 
-    grpcurl -plaintext -H 'authorization: Bearer {api_key}' \\
-      -d '{body}' \\
-      {address} inferscale.v1.ChatService/Chat
+grpcurl -plaintext -H 'authorization: Bearer {api_key}' \\
+  -d '{body}' \\
+  {address} inferscale.v1.ChatService/Chat
 """
 
 
@@ -155,6 +157,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("\n  Stopped; nothing is left running.")
         return 0 if options.keep else 130
+    except EndedBySignal as ended:
+        console.print("\n  Stopped; nothing is left running.")
+        return 0 if options.keep else ended.exit_code
+    except WrongSetting as error:
+        print(f"The demo cannot start: {error}", file=sys.stderr)
+        return 2
     except (NotReady, ServiceFailed, InferScaleError, NotComparable) as error:
         console.print(f"\n  [bold red]The demo cannot go on:[/] {escape(str(error))}")
         return 1

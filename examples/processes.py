@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-STOP_AFTER_S = 25.0
+STOP_BEYOND_GRACE_S = 10.0
+"""What a service has to end by itself once its calls have ended, as in the chart."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -29,9 +30,19 @@ class ServiceFailed(Exception):
 class Service:
     """One running service: starting, then running until `stop`, which may be called twice."""
 
-    def __init__(self, name: str, module: str, env: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        env: Mapping[str, str],
+        log: Path,
+        *,
+        grace_s: float = 0.0,
+    ) -> None:
+        """grace_s: the time that the service gives its open calls."""
         self.name = name
         self.log = log
+        self._grace_s = grace_s
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module],
@@ -52,16 +63,27 @@ class Service:
         if code is not None:
             raise ServiceFailed(f"{self.name} ended with exit code {code}.\n{self.explain()}")
 
+    def last_line(self) -> str:
+        """Of its log; empty while there is none."""
+        with self.log.open("rb") as log:
+            log.seek(max(0, self.log.stat().st_size - 4096))
+            lines = log.read().decode(errors="replace").replace("\r", "\n").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
     def explain(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         end = "\n".join(f"    {line}" for line in lines[-12:])
         return f"The end of {self.log}:\n{end}"
 
+    def begin_to_stop(self) -> None:
+        """SIGTERM, without waiting: services that end together take the time of one."""
+        self._signal_group(signal.SIGTERM, only_leader=True)
+
     def stop(self) -> None:
         """SIGTERM, time to end its calls, then SIGKILL for the whole group."""
-        self._signal_group(signal.SIGTERM, only_leader=True)
+        self.begin_to_stop()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_AFTER_S)
+            self._process.wait(self._grace_s + STOP_BEYOND_GRACE_S)
         self._signal_group(signal.SIGKILL)
         self._process.wait()
 
@@ -78,12 +100,20 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+class EndedBySignal(SystemExit):
+    """exit_code: what a shell shows for the signal."""
+
+    def __init__(self, number: int) -> None:
+        self.exit_code = 128 + number
+        super().__init__(self.exit_code)
+
+
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit, so that every `finally` of the demo runs."""
+    """Turn SIGTERM and SIGHUP into EndedBySignal, so that every `finally` of the demo runs."""
 
     def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        raise EndedBySignal(number)
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 PLAIN_LINE_EVERY_S = 10.0
 TITLE_WIDTH = 32
+DETAIL_WIDTH = 60
+
+
+_WHO_AND_WHEN = re.compile(
+    r"""^(\([^)]*\)\s*)?            # (EngineCore pid=7)
+        ([A-Z]+\s+\d\d-\d\d\s\S+\s\[[^\]]*\]\s | \S+T\S+Z\s[A-Z]+\s)?  # INFO 11-29 18:59 [x.py:7]
+    """,
+    re.VERBOSE,
+)
+
+
+def shorten_line(line: str) -> str:
+    """A line of a log as a detail: what it says, within `DETAIL_WIDTH`."""
+    said = " ".join(_WHO_AND_WHEN.sub("", line).split())
+    return said if len(said) <= DETAIL_WIDTH else f"{said[: DETAIL_WIDTH - 1]}…"
 
 
 class Step:
@@ -43,7 +60,9 @@ class _LiveStep(Step):
     def say(self, detail: str, share: float | None = None) -> None:
         super().say(detail, share)
         total = None if share is None else 1.0
-        self._progress.update(self._task, detail=detail, total=total, completed=share or 0.0)
+        self._progress.update(
+            self._task, detail=escape(detail), total=total, completed=share or 0.0
+        )
 
 
 class Steps:
@@ -88,9 +107,9 @@ class Steps:
     def _show_now_and_then(self, step: Step, is_over: Event) -> None:
         """Also of a step that says nothing itself, since it waits."""
         while not is_over.wait(PLAIN_LINE_EVERY_S):
-            detail = step.detail or "still going on"
+            detail = escape(step.detail) or "still going on"
             self._console.print(f"      {detail} ({step.elapsed_s:.0f} s)", style="dim")
 
     def _line(self, mark: str, title: str, step: Step) -> None:
-        detail = f"  [dim]{step.detail}[/]" if step.detail else ""
+        detail = f"  [dim]{escape(step.detail)}[/]" if step.detail else ""
         self._console.print(f"  {mark} {title:<{TITLE_WIDTH}} {step.elapsed_s:6.1f} s{detail}")

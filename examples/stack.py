@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from sqlalchemy import URL
 
 from examples import preflight
 from examples.processes import Service, ServiceFailed
-from examples.progress import Step, Steps
+from examples.progress import Step, Steps, shorten_line
 from inferscale_core.settings import Settings
 from inferscale_core.store.embedded import EmbeddedPostgres, conninfo, service_url
 from migrations.schema import upgrade
@@ -82,16 +82,17 @@ def running_stack(folder: Path, steps: Steps, *, with_worker: bool = True) -> It
     folder: for logs and the database, which begins empty. Raises NotReady, ServiceFailed, or an
     error of ours; each says what to do.
     """
-    settings = Settings()
+    settings = preflight.read_settings()
     folder.mkdir(parents=True, exist_ok=True)
     _check_machine(settings, folder, steps)
     model = _model_path(settings, steps) if with_worker else ""
     with _ended_in_a_step(steps) as started:
         service, admin = _start_postgres(folder / "postgres", steps, started)
         tokens = _tokens(service)
-        services = [_start("control", "services.control", tokens, folder, started)]
+        services = [_start("control", settings.control.grace_s, tokens, folder, started)]
         if with_worker:  # it loads its model while control starts
-            services.append(_start("worker", "services.worker", tokens, folder, started))
+            services.append(_start("worker", settings.worker.grace_s, tokens, folder, started))
+        started.callback(_begin_to_stop, services)
         with steps.step("Start control") as step:
             _wait_until_healthy(services[0], settings.control.listen, CONTROL_READY_WITHIN_S, step)
             step.result(f"gRPC on {settings.control.listen}")
@@ -181,15 +182,21 @@ def _tokens(service: URL) -> dict[str, str]:
 
 
 def _start(
-    name: str, module: str, tokens: Mapping[str, str], folder: Path, started: ExitStack
+    name: str, grace_s: float, tokens: Mapping[str, str], folder: Path, started: ExitStack
 ) -> Service:
     env = {**TUNING, **os.environ, **tokens}
     if name == "worker":
         env.pop("INFERSCALE_DATABASE__URL")
         env.pop("INFERSCALE_DATABASE__LISTEN_URL")
-    service = Service(name, module, env, folder / f"{name}.log")
+    service = Service(name, f"services.{name}", env, folder / f"{name}.log", grace_s=grace_s)
     started.callback(service.stop)
     return service
+
+
+def _begin_to_stop(services: Sequence[Service]) -> None:
+    """Called before any of them is waited for: a call that is open in both ends in both at once."""
+    for service in services:
+        service.begin_to_stop()
 
 
 def _wait_until_healthy(service: Service, address: str, within_s: float, step: Step) -> None:
@@ -202,8 +209,13 @@ def _wait_until_healthy(service: Service, address: str, within_s: float, step: S
                 raise ServiceFailed(
                     f"{service.name} was not ready within {within_s:.0f} s.\n{service.explain()}"
                 )
-            step.say(f"{address} is not ready yet")
+            step.say(_what_it_is_at(service))
             time.sleep(0.25)
+
+
+def _what_it_is_at(service: Service) -> str:
+    """The end of its log without who wrote it and when."""
+    return shorten_line(service.last_line()) or "starting"
 
 
 def _is_serving(stub: health_pb2_grpc.HealthStub) -> bool:

@@ -40,6 +40,7 @@ TORCH_CUDA_GB = 6.5
 """A build with CUDA and its libraries takes 3.9 GB; pip needs room for what it unpacks."""
 
 PROGRESS_EVERY_S = 15.0
+INSTALLING = "Installing collected packages: "
 
 
 class SetUpError(Exception):
@@ -243,22 +244,33 @@ def pip(*arguments: str) -> None:
 
 
 def wait_and_show(running: subprocess.Popen[bytes]) -> None:
-    started = time.monotonic()
+    started, began_at = time.monotonic(), time.time()
     while True:
         try:
             running.wait(PROGRESS_EVERY_S)
             return
         except subprocess.TimeoutExpired:
-            print(f"    {time.monotonic() - started:4.0f} s  {what_pip_is_at()}", flush=True)
+            at = what_pip_is_at(began_at)
+            print(f"    {time.monotonic() - started:4.0f} s  {at}", flush=True)
         except BaseException:
             running.terminate()
             running.wait()
             raise
 
 
-def what_pip_is_at() -> str:
+def what_pip_is_at(began_at: float) -> str:
+    """Its last line; while it installs what it lists, how much of that it did since `began_at`."""
     lines = [line.strip() for line in last_lines(200).splitlines()]
-    return next((line[:60] for line in reversed(lines) if line and "WARNING" not in line), "")
+    last = next((line for line in reversed(lines) if line and "WARNING" not in line), "")
+    if last.startswith(INSTALLING):
+        total = last.count(",") + 1
+        return f"installing, {min(num_installed(began_at), total)} of {total} packages"
+    return "starting" if last.startswith("$ ") else last[:60]
+
+
+def num_installed(since: float) -> int:
+    found = VENV.glob("lib/python*/site-packages/*.dist-info/METADATA")
+    return sum(path.stat().st_ctime >= since for path in found)
 
 
 def last_lines(count: int) -> str:

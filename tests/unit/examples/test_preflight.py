@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from examples import preflight
+from examples.demo import main
 from examples.preflight import (
     GB,
     NotReady,
+    WrongSetting,
     check_disk,
     check_memory,
     check_packages,
     check_port,
+    read_settings,
 )
 
 GIB = (1 << 30) / GB
@@ -30,6 +33,39 @@ def test_a_taken_port_is_named_with_the_setting_that_changes_it() -> None:
         with pytest.raises(NotReady, match=rf"port {port} is taken.*SOME_SETTING=127\.0\.0\.1"):
             check_port(f"127.0.0.1:{port}", "SOME_SETTING")
     check_port(f"127.0.0.1:{port}", "SOME_SETTING")
+
+
+def test_a_setting_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERSCALE_ENGINE__NOPE", "1")
+    with pytest.raises(WrongSetting, match="there is no setting INFERSCALE_ENGINE__NOPE"):
+        read_settings()
+
+
+def test_a_setting_out_of_bounds_is_named_with_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERSCALE_CONTROL__LEASE_S", "0")
+    with pytest.raises(WrongSetting, match=r"INFERSCALE_CONTROL__LEASE_S: .*greater than or equal"):
+        read_settings()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "localhost:", ":7700", "localhost:99999"])
+@pytest.mark.parametrize("name", ["INFERSCALE_CONTROL__LISTEN", "INFERSCALE_WORKER__LISTEN"])
+def test_an_address_without_host_or_port_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, address: str
+) -> None:
+    monkeypatch.setenv(name, address)
+    with pytest.raises(WrongSetting, match=rf"{name} is '{address}' and must be host:port"):
+        read_settings()
+
+
+def test_the_demo_ends_with_code_2_and_a_sentence_when_a_setting_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INFERSCALE_ENGINE__NOPE", "1")
+    assert main([]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("The demo cannot start: there is no setting INFERSCALE_ENGINE__NOPE.")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_machine_with_less_than_8_gb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

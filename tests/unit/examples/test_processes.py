@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from examples import processes
 from examples.processes import Service, ServiceFailed, ended_by_signals
 
 _PARENT_OF_A_CHILD = """
@@ -21,11 +22,17 @@ time.sleep(600)
 """
 
 
-def start(folder: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> Service:
+def start(
+    folder: Path, source: str, monkeypatch: pytest.MonkeyPatch, grace_s: float = 0.0
+) -> Service:
     (folder / "some_service.py").write_text(source)
     monkeypatch.chdir(folder)
     return Service(
-        "some service", "some_service", {**os.environ, "GREETING": "hello"}, folder / "log"
+        "some service",
+        "some_service",
+        {**os.environ, "GREETING": "hello"},
+        folder / "log",
+        grace_s=grace_s,
     )
 
 
@@ -62,6 +69,58 @@ def test_stop_ends_the_service_and_what_it_started(
     service.stop()
     assert wait_until_gone(service.pid)
     assert wait_until_gone(child)
+
+
+def test_services_that_end_together_take_the_time_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes 1.5 s to end, and is given that time."""
+    slow = (
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1.5), sys.exit(0)))\n"
+        "pathlib.Path(__file__).with_name('ready').write_text('yes')\n"
+        "time.sleep(600)\n"
+    )
+    services = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        services.append(start(tmp_path / name, slow, monkeypatch))
+        wait_for(tmp_path / name / "ready")
+    before = time.monotonic()
+    for service in services:
+        service.begin_to_stop()
+    for service in services:
+        service.stop()
+    assert 1.4 < time.monotonic() - before < 2.8
+    assert [service._process.returncode for service in services] == [0, 0]
+
+
+def test_a_service_that_does_not_end_is_killed_after_its_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = (
+        "import pathlib, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "pathlib.Path('ready').write_text('yes')\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.setattr(processes, "STOP_BEYOND_GRACE_S", 0.3)
+    service = start(tmp_path, deaf, monkeypatch, grace_s=0.4)
+    wait_for(tmp_path / "ready")
+    before = time.monotonic()
+    service.stop()
+    assert time.monotonic() - before >= 0.7
+    assert service._process.returncode == -signal.SIGKILL
+
+
+def test_the_last_line_of_a_log_is_what_was_said_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "print('first'); print('10% done\\r90% done\\n')"
+    service = start(tmp_path, source, monkeypatch)
+    service._process.wait(20)
+    assert service.last_line() == "90% done"
+    service.stop()
 
 
 def test_a_service_that_ended_is_explained_by_its_log(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from examples import progress
-from examples.progress import Steps
+from examples.progress import Steps, shorten_line
 
 
 def test_without_a_terminal_a_step_is_a_line_before_and_a_line_after() -> None:
@@ -40,6 +40,31 @@ def test_a_long_step_shows_where_it_is_though_it_says_nothing_new(
     lines = output.getvalue()
     time.sleep(0.05)
     assert output.getvalue() == lines, "a step that is over still speaks"
+
+
+def test_a_detail_with_brackets_is_shown_as_it_is() -> None:
+    output = io.StringIO()
+    with Steps(Console(file=output, width=100)).step("Load the model") as step:
+        step.say("6% [00:00<?, ?it/s] and [/bold]")
+    assert "6% [00:00<?, ?it/s] and [/bold]" in output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("line", "detail"),
+    [
+        ("(Worker pid=7) WARNING 11-29 18:59:23 [base.py:214] Loading weights", "Loading weights"),
+        ("INFO 11-29 18:59:23 [base.py:214] Loading weights", "Loading weights"),
+        ("2026-11-29T18:59:25.470Z INFO engine.started ranks=1", "engine.started ranks=1"),
+        (
+            "Loading shards:   0% | 0/1 [00:00<?, ?it/s]",
+            "Loading shards: 0% | 0/1 [00:00<?, ?it/s]",
+        ),
+        ("x" * 70, "x" * 59 + "…"),
+        ("", ""),
+    ],
+)
+def test_a_line_of_a_log_is_shortened_to_what_it_says(line: str, detail: str) -> None:
+    assert shorten_line(line) == detail
 
 
 def test_a_step_that_fails_is_not_shown_as_done() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,23 @@ def test_only_the_demo_needs_the_memory_to_be_free(monkeypatch: pytest.MonkeyPat
 def test_the_bounds_on_memory_are_those_of_the_demo() -> None:
     for name in ("MACHINE_MEMORY_GB", "FREE_MEMORY_GB", "MOST_SWAP_GB"):
         assert getattr(set_up, name) == getattr(preflight, name), name
+
+
+def test_progress_counts_what_pip_has_installed_of_the_packages_it_lists(elsewhere: Path) -> None:
+    packages = elsewhere / ".venv" / "lib" / "python3.11" / "site-packages"
+    for name in ("alpha-1.dist-info", "beta-2.dist-info"):
+        (packages / name).mkdir(parents=True)
+        (packages / name / "METADATA").touch()
+    set_up.LOG.write_text("Collecting gamma\nInstalling collected packages: alpha, beta, gamma\n\n")
+    assert set_up.what_pip_is_at(began_at=0) == "installing, 2 of 3 packages"
+    assert set_up.what_pip_is_at(began_at=time.time() + 60) == "installing, 0 of 3 packages"
+
+
+def test_progress_shows_what_pip_said_last(elsewhere: Path) -> None:
+    set_up.LOG.write_text("\n$ python -m pip install\n")
+    assert set_up.what_pip_is_at(began_at=0) == "starting"
+    set_up.LOG.write_text("Collecting alpha\n  WARNING: Retrying\n")
+    assert set_up.what_pip_is_at(began_at=0) == "Collecting alpha"
 
 
 @pytest.mark.parametrize("version", [(3, 10, 9), (3, 15, 0)])
