@@ -30,7 +30,9 @@ def _ttft(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     busy = [f"GPU {way}" for way in WAYS]
-    return table(["model", "k", *WAYS, "injected − floor", "floor / injected", *busy], lines) + source(rows)
+    return table(
+        ["model", "k", *WAYS, "injected − floor", "floor / injected", *busy], lines
+    ) + source(rows)
 
 
 def _throughput(rows: Sequence[Row]) -> str:
