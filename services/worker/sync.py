@@ -101,7 +101,6 @@ class Lease:
         except InferScaleError as exc:
             _log.warning("worker.draining_not_announced", exc=exc)
 
-
     def _request(self, *, draining: bool = False) -> sync_pb2.JoinWorkerRequest:
         request = sync_pb2.JoinWorkerRequest(draining=draining, renewal=self.joined.is_set())
         request.MergeFrom(self._identity)

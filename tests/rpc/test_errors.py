@@ -121,7 +121,7 @@ async def test_an_error_in_a_stream_reaches_the_client_as_itself(
 async def test_an_unforeseen_exception_tells_the_caller_a_trace_id_and_nothing_of_itself(
     served: Served, channel: grpc.aio.Channel, telemetry: Capture
 ) -> None:
-    served.memory.before = _raising(KeyError("the alarm code is 4471"))
+    served.memory.before = _raising(KeyError("the alarm code is wren"))
     failure = await _failure(served, channel)
     assert failure.code() is grpc.StatusCode.INTERNAL
     assert failure.details() == "internal error"
@@ -134,7 +134,7 @@ async def test_an_unforeseen_exception_tells_the_caller_a_trace_id_and_nothing_o
     assert "ERROR" in line
     assert "error_class=builtins.KeyError" in line
     assert "rpc/test_errors.py" in line
-    assert "4471" not in telemetry.everything()
+    assert "wren" not in telemetry.everything()
 
 
 async def test_a_method_that_does_not_exist_is_unsupported_for_the_client(

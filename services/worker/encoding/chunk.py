@@ -62,7 +62,9 @@ class ChunkEncoder:
         self._waiting_since: dict[ChunkKey, float] = {}
 
     async def encode(self, snapshot: UserSnapshot, spec: ChunkSpec, planned_at: float) -> Outcome:
-        """Store the chunk of one fact, whose prefix should be resident. planned_at: as `Capture`'s.
+        """Store the chunk of one fact, whose prefix should be resident.
+
+        planned_at: as `Capture`'s.
         """
         request = self._request(snapshot, spec, planned_at)
         async with self._slot(spec.key):
