@@ -54,6 +54,7 @@ def one_request(side: SchedulerSide, request: Any, blocks: Any) -> None:
     """What vLLM calls for one request that is admitted at once, and the end of its step."""
     side.new_request(request)
     injected = side.matched_tokens(request, 0)
+    assert injected is not None, "every chunk is in the arena"
     side.allocated(request, blocks, injected)
     new = SimpleNamespace(req_id=request.request_id, num_computed_tokens=injected)
     cached = SimpleNamespace(
