@@ -142,6 +142,24 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_links_into_a_page_name_a_heading_that_it_has() -> None:
+    broken = []
+    for name, text in texts().items():
+        if not name.endswith(".md"):
+            continue
+        for target, heading in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", text):
+            page = (ROOT / name).parent / target if target else ROOT / name
+            if "://" not in target and heading not in headings(page.read_text()):
+                broken.append(f"{name}: {target}#{heading}")
+    assert broken == []
+
+
+def headings(page: str) -> set[str]:
+    """As links name them: lower case, hyphens for spaces, other signs left out."""
+    found = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in found}
+
+
 def test_python_on_pages_can_be_pasted() -> None:
     blocks = [
         (name, block)
