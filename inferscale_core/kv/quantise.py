@@ -11,6 +11,8 @@ into byte j, low bits first. Nothing is shared between tokens.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import torch
 from torch import Tensor
 
@@ -59,26 +61,48 @@ def quantise(storage: Storage, values: Tensor) -> tuple[Tensor, Tensor]:
 
     Both [num_tokens, num_kv_heads, …] with the last axis as `PartLayout` says.
     """
-    if storage is Storage.INT4:
-        return _quantise_int4(values)
-    limit = INT8_MAX if storage is Storage.INT8 else FP8_MAX
-    scales = _to_float16(values.abs().amax(-1, keepdim=True) / limit)
-    scaled = _divided(values, scales).clamp(-limit, limit)
-    if storage is Storage.INT8:
-        return scaled.round().to(torch.int8).view(torch.uint8), scales
-    return scaled.to(torch.float8_e4m3fn).view(torch.uint8), scales
+    match storage:
+        case Storage.INT4:
+            return _quantise_int4(values)
+        case Storage.INT8:
+            scaled, scales = _scaled(values, INT8_MAX)
+            return scaled.round().to(torch.int8).view(torch.uint8), scales
+        case Storage.FP8:
+            scaled, scales = _scaled(values, FP8_MAX)
+            return scaled.to(torch.float8_e4m3fn).view(torch.uint8), scales
+        case Storage.CACHE:
+            raise AssertionError("what the cache holds is stored as it is")
+        case _:
+            assert_never(storage)
 
 
 def dequantise(storage: Storage, payload: Tensor, scales: Tensor, head_dim: int) -> Tensor:
     """What `quantise` kept: [num_tokens, num_kv_heads, head_dim], float32."""
     numbers = scales.float()
-    if storage is Storage.INT4:
-        scale, minimum = numbers.chunk(2, dim=-1)
-        low, high = payload & 15, payload >> 4
-        unpacked = torch.cat([low, high], dim=-1)[..., :head_dim].float()
-        return unpacked * _spread(scale, head_dim) + _spread(minimum, head_dim)
-    kind = torch.int8 if storage is Storage.INT8 else torch.float8_e4m3fn
-    return payload.view(kind).float() * numbers
+    match storage:
+        case Storage.INT4:
+            return _dequantise_int4(payload, numbers, head_dim)
+        case Storage.INT8:
+            return payload.view(torch.int8).float() * numbers
+        case Storage.FP8:
+            return payload.view(torch.float8_e4m3fn).float() * numbers
+        case Storage.CACHE:
+            raise AssertionError("what the cache holds is stored as it is")
+        case _:
+            assert_never(storage)
+
+
+def _scaled(values: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    """Values of each head within -limit..limit, and the scales that restore them."""
+    scales = _to_float16(values.abs().amax(-1, keepdim=True) / limit)
+    return _divided(values, scales).clamp(-limit, limit), scales
+
+
+def _dequantise_int4(payload: Tensor, numbers: Tensor, head_dim: int) -> Tensor:
+    scale, minimum = numbers.chunk(2, dim=-1)
+    low, high = payload & 15, payload >> 4
+    unpacked = torch.cat([low, high], dim=-1)[..., :head_dim].float()
+    return unpacked * _spread(scale, head_dim) + _spread(minimum, head_dim)
 
 
 def _quantise_int4(values: Tensor) -> tuple[Tensor, Tensor]:

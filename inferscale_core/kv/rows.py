@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import assert_never
 
 import torch
 
@@ -75,11 +76,16 @@ class PartLayout:
 
 def part_layout(storage: Storage, shape: LayerShape) -> PartLayout:
     """How one layer lies in a row of a quantised storage."""
-    if storage is Storage.INT4:
-        groups = -(-shape.head_dim // INT4_GROUP)
-        return PartLayout(shape, -(-shape.head_dim // 2), 2 * groups)
-    assert storage in (Storage.INT8, Storage.FP8)
-    return PartLayout(shape, shape.head_dim, 1)
+    match storage:
+        case Storage.INT4:
+            groups = -(-shape.head_dim // INT4_GROUP)
+            return PartLayout(shape, -(-shape.head_dim // 2), 2 * groups)
+        case Storage.INT8 | Storage.FP8:
+            return PartLayout(shape, shape.head_dim, 1)
+        case Storage.CACHE:
+            raise AssertionError("rows of the cache's dtype have no parts")
+        case _:
+            assert_never(storage)
 
 
 @dataclass(frozen=True, slots=True)

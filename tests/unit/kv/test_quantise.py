@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -125,3 +127,14 @@ def test_bytes_of_a_row_of_a_model_with_eight_heads_of_128() -> None:
         Storage.INT8: 66560,
         Storage.INT4: 36864,
     }
+
+
+@pytest.mark.parametrize("storage", [Storage.CACHE, "a storage of tomorrow"])
+def test_no_other_storage_is_taken_for_one_of_these(storage: Any) -> None:
+    values = torch.ones(1, 2, 8)
+    with pytest.raises(AssertionError):
+        part_layout(storage, LayerShape(2, 8))
+    with pytest.raises(AssertionError):
+        quantise(storage, values)
+    with pytest.raises(AssertionError):
+        dequantise(storage, torch.zeros(1, 2, 8, dtype=torch.uint8), torch.ones(1, 2, 1), 8)
