@@ -13,6 +13,7 @@ from inferscale_core.client.calls import stream_chat
 from inferscale_core.client.chat import ChatMessage, Sampling, Scoring, ServingMode
 from inferscale_core.client.chat_stream import ChatStream
 from inferscale_core.client.connection import ClientOptions, Connection
+from inferscale_core.client.unicode import refuses_lone_surrogates
 from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, memory_pb2
 from inferscale_core.rpc.pb.inferscale.v1.chat_pb2_grpc import ChatServiceStub
 from inferscale_core.rpc.pb.inferscale.v1.memory_pb2_grpc import MemoryServiceStub
@@ -21,6 +22,7 @@ _MEMORY = "inferscale.v1.MemoryService"
 _CHAT = "inferscale.v1.ChatService"
 
 
+@refuses_lone_surrogates
 class AsyncInferScale:
     """Facts and chats of one tenant's users. Used in one event loop; safe to share between tasks.
 

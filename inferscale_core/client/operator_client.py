@@ -8,6 +8,7 @@ from typing import Self
 
 from inferscale_core.client import convert, records
 from inferscale_core.client.connection import ClientOptions, Connection
+from inferscale_core.client.unicode import refuses_lone_surrogates
 from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2, tenant_pb2
 from inferscale_core.rpc.pb.inferscale.v1.sync_pb2_grpc import SyncServiceStub
 from inferscale_core.rpc.pb.inferscale.v1.tenant_pb2_grpc import TenantServiceStub
@@ -16,6 +17,7 @@ _TENANT = "inferscale.v1.TenantService"
 _SYNC = "inferscale.v1.SyncService"
 
 
+@refuses_lone_surrogates
 class AsyncOperator:
     """Tenants, keys and quotas. With a tenant's own key, only that tenant and its keys.
 

@@ -3,6 +3,7 @@
     telemetry   continues the caller's trace, measures the call
     status      gives it a deadline, turns errors into statuses, logs failures
     tenant      turns the credential into the caller's identity, or refuses the call
+    parsing     makes a message of the request's bytes, see `parsing`
 
 Each runs as one coroutine in the call's own task, for unary and streaming calls alike: context
 variables set here are seen by the servicer, and when the client goes, the servicer's generator is

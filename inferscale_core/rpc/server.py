@@ -23,6 +23,7 @@ from inferscale_core.rpc.interceptors import (
     TenantInterceptor,
 )
 from inferscale_core.rpc.open_calls import OpenCalls
+from inferscale_core.rpc.parsing import ParsingInterceptor
 from inferscale_core.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -77,6 +78,7 @@ class RpcServer:
                 TelemetryInterceptor(),
                 StatusInterceptor(options.deadlines, self.open_calls),
                 TenantInterceptor(authenticator),
+                ParsingInterceptor(),
             ],
             options=options.channel_arguments(),
         )

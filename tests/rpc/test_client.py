@@ -351,3 +351,17 @@ async def test_blocking_clients_of_one_process_work_side_by_side_without_a_word(
         " by spawn",
         "another: piece-0 piece-1 piece-2",
     ]
+
+
+async def test_half_a_surrogate_pair_is_invalid_input_that_is_not_sent(
+    served: Served, client: AsyncInferScale
+) -> None:
+    with pytest.raises(InvalidInput, match="lone surrogate at character 6") as refused:
+        await client.add_memory("robin", "Robin \ud83d")
+    assert refused.value.__suppress_context__
+    with pytest.raises(InvalidInput, match="lone surrogate"):
+        client.chat("robin", "hello \ud83d")
+    with pytest.raises(InvalidInput, match="lone surrogate"):
+        [memory async for memory in client.all_memories("\ud83d")]
+    assert served.memory.added == []
+    assert served.chat.num_started == 0

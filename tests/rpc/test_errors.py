@@ -189,3 +189,31 @@ def test_only_failures_of_ours_are_logged_as_errors() -> None:
         error for error, (example, _) in EXAMPLES.items() if log_level(example) == logging.ERROR
     }
     assert as_errors == {errors.StoreError, errors.EngineError}
+
+
+BAD_REQUESTS = [b"\xff\xff\xff", memory_pb2.GetMemoryRequest(user_id="?").SerializeToString()[:-1]]
+BAD_REQUESTS.append(b"\x0a\x02\xc3\x28")
+
+
+@pytest.mark.parametrize("method", ["MemoryService/GetMemory", "ChatService/Chat"])
+@pytest.mark.parametrize("body", BAD_REQUESTS, ids=["no message", "cut", "not UTF-8"])
+async def test_bytes_that_are_no_request_are_the_callers_fault(
+    channel: grpc.aio.Channel, method: str, body: bytes
+) -> None:
+    path = f"/inferscale.v1.{method}"
+    streams = method.endswith("Chat")
+    call = channel.unary_stream(path)(body).read() if streams else channel.unary_unary(path)(body)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    error = error_from(refused.value)
+    assert isinstance(error, errors.InvalidInput)
+    assert error.field == "request"
+    assert "not a message" in error.problem
+
+
+async def test_bytes_without_a_key_are_not_parsed(served: Served) -> None:
+    async with grpc.aio.insecure_channel(served.address) as nobody:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await nobody.unary_unary("/inferscale.v1.MemoryService/GetMemory")(b"\xff")
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
