@@ -2,7 +2,7 @@
 
     InferScaleError
     ├── InvalidInput          bad input; names the field and the limit        INVALID_ARGUMENT
-    ├── NotFound              no such tenant, user, fact, conversation, turn  NOT_FOUND
+    ├── NotFound              no such memory, conversation, turn, key, …      NOT_FOUND
     ├── AlreadyDeleted        a replay of a request whose fact was deleted    NOT_FOUND
     ├── RevisionConflict      the fact moved on since the caller read it      ABORTED
     ├── QuotaExceeded         a tenant's limit is reached                     RESOURCE_EXHAUSTED

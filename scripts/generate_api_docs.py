@@ -57,9 +57,11 @@ chat as `min_memory_version`, that change is seen there.
 ## Errors
 
 A failed call carries `google.rpc.Status` in `grpc-status-details-bin`: an `ErrorInfo` with domain
-`{DOMAIN}`, the stable code as `reason` and the ids and limits as `metadata`; for `invalid_input`
-also a `BadRequest` that names the field. The Python client raises the class of the same meaning
-from `inferscale_core.errors`.
+`{DOMAIN}`, the stable code as `reason` and the error's ids, revisions or quota as `metadata`; for
+`invalid_input` the field, and a `BadRequest` that names it too and says in words what is wrong,
+with the limit. A path counts from the request: `memories[1].text`. An unknown user is no error:
+what reads or chats finds no facts. The Python client raises the class of the same meaning from
+`inferscale_core.errors`.
 """
 
 CALLERS = {
@@ -188,6 +190,9 @@ def _enum(
 
 
 def _type(message: DescriptorProto, field: FieldDescriptorProto) -> str:
+    entry = next((one for one in message.nested_type if _is_entry(one, field)), None)
+    if entry is not None:
+        return f"map of {TYPES[entry.field[0].type]} to {TYPES[entry.field[1].type]}"
     name = TYPES.get(field.type) or _link(field.type_name)
     if field.label == FieldDescriptorProto.LABEL_REPEATED:
         return f"list of {name}"
@@ -196,6 +201,11 @@ def _type(message: DescriptorProto, field: FieldDescriptorProto) -> str:
     if field.HasField("oneof_index"):
         return f"{name}, one of `{message.oneof_decl[field.oneof_index].name}`"
     return name
+
+
+def _is_entry(nested: DescriptorProto, field: FieldDescriptorProto) -> bool:
+    """A map's entries are a message that protoc declares inside the map's own."""
+    return nested.options.map_entry and field.type_name.endswith(f".{nested.name}")
 
 
 def _link(full_name: str) -> str:

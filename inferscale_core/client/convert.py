@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from inferscale_core.client import chat, records
 from inferscale_core.errors import InferScaleError, InvalidInput
 from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, common_pb2, memory_pb2, tenant_pb2
+from inferscale_core.rpc.status import error_of
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -205,9 +206,7 @@ def _receipt_line(line: memory_pb2.ReceiptLine) -> records.ReceiptLine:
 def _item_error(error: memory_pb2.ItemError) -> InferScaleError:
     if error.code == InvalidInput.code:
         return InvalidInput(error.field, error.message)
-    refused = InferScaleError(error.message)
-    refused.code = error.code
-    return refused
+    return error_of(error.code, dict(error.metadata), error.message)
 
 
 def _served_facts(facts: Iterable[common_pb2.ServedFact]) -> tuple[chat.ServedFact, ...]:

@@ -85,7 +85,8 @@ class LoopThread:
         if _parent_used_grpc:
             coroutine.close()
             raise Unsupported(
-                "gRPC does not survive a fork: use no client before it, or start the process by spawn"
+                "gRPC does not survive a fork: use no client before it,"
+                " or start the process by spawn"
             )
         future = asyncio.run_coroutine_threadsafe(coroutine, self._taken())
         self._running.add(future)

@@ -102,10 +102,8 @@ def to_status(exc: BaseException) -> Status:
     error = _domain_error(exc)
     info = ErrorInfo(reason=error.code, domain=DOMAIN)
     details: list[ErrorInfo | BadRequest] = [info]
-    for name in _rule(error).fields or {}:
-        info.metadata[name] = _cut(str(getattr(error, name)))
+    info.metadata.update(metadata_of(error))
     if isinstance(error, errors.InvalidInput):
-        del info.metadata["problem"]
         violation = BadRequest.FieldViolation(
             field=_cut(error.field), description=_cut(error.problem)
         )
@@ -118,6 +116,21 @@ def to_status(exc: BaseException) -> Status:
         message=_cut(str(error)),
         details=[_packed(detail) for detail in details],
     )
+
+
+def metadata_of(error: InferScaleError) -> dict[str, str]:
+    """Its ids and limits by name, for the caller. What is wrong with a field is told in words."""
+    names = [name for name in _rule(error).fields or {} if name != "problem"]
+    return {name: _cut(str(getattr(error, name))) for name in names}
+
+
+def error_of(code: str, metadata: Mapping[str, str], message: str) -> InferScaleError:
+    """The error that `code` and `metadata_of` tell of. Of a code that is not known, or where the
+    metadata is not complete, one of the base class with that code."""
+    error = _rebuilt(_ERROR_BY_CODE.get(code, InferScaleError), metadata, message)
+    if error.code != code:
+        error.code = code
+    return error
 
 
 async def abort_with(

@@ -45,6 +45,12 @@ def check_text(field: str, value: str, max_length: int) -> str:
     return value
 
 
+def check_length(field: str, value: str, max_length: int) -> str:
+    """1 to `max_length` characters, whatever they are."""
+    _check_length(field, value, max_length)
+    return value
+
+
 def check_label(field: str, value: str, max_length: int) -> str:
     """Up to `max_length` characters; may be empty."""
     if not value:

@@ -194,6 +194,26 @@ async def test_a_source_turn_must_exist(tenant: Tenant) -> None:
         await tenant.client.add_memory("mira", "A fact.", conversation_id="c", turn_ids=["t1"])
 
 
+async def test_an_item_is_refused_with_the_error_that_one_call_would_raise(
+    control: Control,
+) -> None:
+    tenant = await control.tenant(quotas=Quotas(max_facts=3, max_facts_per_user=1))
+    of_nothing = NewMemory("A fact.", conversation_id="c", turn_ids=["t1"])
+    items = [of_nothing, NewMemory("A"), NewMemory("B")]
+    added = await tenant.client.batch_add_memories("mira", items, request_id="b1")
+    no_turn, _, too_many = (item.error for item in added.items)
+    assert isinstance(no_turn, NotFound)
+    assert (no_turn.kind, no_turn.identifier) == ("turn", "t1")
+    assert isinstance(too_many, QuotaExceeded)
+    assert (too_many.quota, too_many.limit) == ("max_facts_per_user", 1)
+    again = await tenant.client.batch_add_memories("mira", items, request_id="b1")
+    assert [item.error and item.error.code for item in again.items] == [
+        "not_found",
+        None,
+        "quota_exceeded",
+    ]
+
+
 def _memory_ids(added: BatchAdded) -> list[str | None]:
     return [item.memory and item.memory.memory_id for item in added.items]
 

@@ -46,6 +46,16 @@ async def test_a_page_token_of_nobodys_making_is_refused(tenant: Tenant, token: 
     assert refused.value.field == "page_token"
 
 
+async def test_a_page_token_of_another_user_is_refused(tenant: Tenant) -> None:
+    for user_id in ("mira", "robin"):
+        items = [NewMemory(f"Fact {n}.") for n in range(3)]
+        await tenant.client.batch_add_memories(user_id, items)
+    page = await tenant.client.list_memories("mira", page_size=2)
+    with pytest.raises(InvalidInput, match="for this user") as refused:
+        await tenant.client.list_memories("robin", page_token=page.next_page_token)
+    assert refused.value.field == "page_token"
+
+
 @pytest.mark.parametrize("size", [501, 2**31])
 async def test_a_page_size_out_of_range_is_refused(tenant: Tenant, size: int) -> None:
     with pytest.raises(InvalidInput, match=rf"{size} is not in 1..500"):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferscale_core.errors import InvalidInput
+from inferscale_core.ids import UserId
 from inferscale_core.rpc.pb.inferscale.v1 import memory_pb2 as pb
 from services.control.memory import convert
 from services.control.memory.convert import page_token_of_version, version_of_page_token
@@ -130,15 +131,21 @@ def test_a_checked_identifier_is_never_changed(value: str) -> None:
         assert len(value) > 32 or any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value)
 
 
+MIRA = UserId("mira")
+
+
 @given(st.integers(min_value=1, max_value=2**63 - 1))
 def test_a_page_token_gives_its_version_back(memory_version: int) -> None:
-    assert version_of_page_token(page_token_of_version(memory_version)) == memory_version
+    token = page_token_of_version(MIRA, memory_version)
+    assert version_of_page_token(MIRA, token) == memory_version
+    with pytest.raises(InvalidInput, match="for this user"):
+        version_of_page_token(UserId("robin"), token)
 
 
 @given(st.text(max_size=20))
 def test_any_other_page_token_is_refused_or_a_version(token: str) -> None:
     try:
-        version = version_of_page_token(token)
+        version = version_of_page_token(MIRA, token)
     except InvalidInput:
         return
     assert version >= 0

@@ -11,6 +11,7 @@ from services.control.validation import (
     MAX_USER_ID,
     check_count,
     check_identifier,
+    check_length,
     check_number,
     check_range,
 )
@@ -81,12 +82,7 @@ def _check_messages(request: chat_pb2.ChatRequest) -> None:
             raise InvalidInput(
                 f"{field}.role", f"{message.role[:40]!r} is not one of: {', '.join(ROLES)}"
             )
-        check_range(
-            f"{field}.content (characters)",
-            len(message.content),
-            minimum=1,
-            maximum=MAX_MESSAGE_CHARACTERS,
-        )
+        check_length(f"{field}.content", message.content, MAX_MESSAGE_CHARACTERS)
     if request.messages[-1].role != "user":
         raise InvalidInput(
             f"messages[{len(request.messages) - 1}].role", "the last message must be the user's"
@@ -94,12 +90,7 @@ def _check_messages(request: chat_pb2.ChatRequest) -> None:
 
 
 def _check_scoring(scoring: chat_pb2.Scoring) -> None:
-    check_range(
-        "scoring.answer (characters)",
-        len(scoring.answer),
-        minimum=1,
-        maximum=MAX_SCORED_CHARACTERS,
-    )
+    check_length("scoring.answer", scoring.answer, MAX_SCORED_CHARACTERS)
     check_count(
         "scoring.compared_token_ids",
         scoring.compared_token_ids,
@@ -117,5 +108,4 @@ def _check_sampling(sampling: common_pb2.Sampling) -> None:
         raise InvalidInput("sampling.top_p", f"{sampling.top_p:g} is not above 0 and up to 1")
     check_count("sampling.stop", sampling.stop, minimum=0, maximum=MAX_STOPS)
     for index, stop in enumerate(sampling.stop):
-        field = f"sampling.stop[{index}] (characters)"
-        check_range(field, len(stop), minimum=1, maximum=MAX_STOP_CHARACTERS)
+        check_length(f"sampling.stop[{index}]", stop, MAX_STOP_CHARACTERS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferscale_core.errors import InferScaleError, InvalidInput
@@ -11,6 +12,7 @@ from inferscale_core.memory.deletion import DeletionReceipt
 from inferscale_core.memory.encoding import EncodeStatus, EncodeTarget
 from inferscale_core.memory.facts import Fact
 from inferscale_core.rpc.pb.inferscale.v1 import common_pb2
+from inferscale_core.rpc.status import metadata_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,13 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why one item of a batch was not stored. `field` is empty where no field is at fault."""
+    """Why one item of a batch was not stored. `field` is empty where no field is at fault.
+    `metadata`: ids and limits, empty where only the code was kept."""
 
     code: str
     field: str
     message: str
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +113,4 @@ def refusal_of(error: InferScaleError, field: str = "") -> Refusal:
     """`field` is where an error came from that names none itself."""
     if isinstance(error, InvalidInput):
         return Refusal(error.code, error.field, error.problem)
-    return Refusal(error.code, field, str(error))
+    return Refusal(error.code, field, str(error), metadata_of(error))

@@ -94,10 +94,11 @@ def batch_add_from_proto(request: memory_pb2.BatchAddMemoriesRequest) -> BatchAd
 
 def list_memories_from_proto(request: memory_pb2.ListMemoriesRequest) -> ListMemories:
     size = request.page_size or DEFAULT_PAGE
+    user_id = user_from_proto(request.user_id)
     return ListMemories(
-        user_id=user_from_proto(request.user_id),
+        user_id=user_id,
         page_size=check_range("page_size", size, minimum=1, maximum=MAX_PAGE),
-        after_version=version_of_page_token(request.page_token),
+        after_version=version_of_page_token(user_id, request.page_token),
     )
 
 
@@ -188,7 +189,10 @@ def batch_item_to_proto(item: BatchItem) -> memory_pb2.BatchAddResult:
     if isinstance(item.outcome, Refusal):
         refusal = item.outcome
         error = memory_pb2.ItemError(
-            code=refusal.code, field=refusal.field, message=refusal.message
+            code=refusal.code,
+            field=refusal.field,
+            message=refusal.message,
+            metadata=refusal.metadata,
         )
         return memory_pb2.BatchAddResult(error=error)
     return memory_pb2.BatchAddResult(
@@ -207,24 +211,30 @@ def receipt_to_proto(receipt: DeletionReceipt) -> memory_pb2.DeletionReceipt:
     )
 
 
-def page_token_of_version(memory_version: int | None) -> str:
-    """Empty for None: there is no next page."""
+def page_token_of_version(user_id: UserId, memory_version: int | None) -> str:
+    """Good for this user's listing only. Empty for None: there is no next page."""
     if memory_version is None:
         return ""
-    return base64.urlsafe_b64encode(f"v{memory_version}".encode()).decode()
+    return base64.urlsafe_b64encode(f"{_name_of(user_id)}v{memory_version}".encode()).decode()
 
 
-def version_of_page_token(token: str) -> int:
-    """0 for the first page. Raises InvalidInput for what `page_token_of_version` never gave."""
+def version_of_page_token(user_id: UserId, token: str) -> int:
+    """0 for the first page. Raises InvalidInput for what `page_token_of_version` never gave, or
+    gave for another user."""
     if not token:
         return 0
     try:
         text = base64.b64decode(token.encode("ascii"), altchars=b"-_", validate=True).decode()
-        if text.startswith("v"):
-            return check_range("page_token", int(text[1:]), minimum=0, maximum=2**63 - 1)
+        name, version = text.split("v")
+        if name == _name_of(user_id):
+            return check_range("page_token", int(version), minimum=0, maximum=2**63 - 1)
     except (binascii.Error, ValueError) as exc:
         raise InvalidInput("page_token", "is not one that ListMemories gave") from exc
-    raise InvalidInput("page_token", "is not one that ListMemories gave")
+    raise InvalidInput("page_token", "is not one that ListMemories gave for this user")
+
+
+def _name_of(user_id: UserId) -> str:
+    return hashlib.sha256(user_id.encode()).hexdigest()[:16]
 
 
 def time_to_proto(moment: datetime | None) -> Timestamp | None:

@@ -57,7 +57,7 @@ class MemoryServicer(MemoryServiceServicer):
         page = await self._memory.reads.page(current_tenant(), command)
         return pb.ListMemoriesResponse(
             memories=[convert.memory_to_proto(memory) for memory in page.memories],
-            next_page_token=convert.page_token_of_version(page.next_version),
+            next_page_token=convert.page_token_of_version(command.user_id, page.next_version),
             memory_version=page.memory_version,
         )
 

@@ -9,8 +9,15 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from inferscale_core.client import chat, convert, records
-from inferscale_core.errors import InferScaleError, InvalidInput
+from inferscale_core.errors import (
+    AlreadyDeleted,
+    InferScaleError,
+    InvalidInput,
+    NotFound,
+    QuotaExceeded,
+)
 from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, common_pb2, memory_pb2, tenant_pb2
+from inferscale_core.rpc.status import metadata_of
 
 ENUMS: list[tuple[EnumDescriptor, type[StrEnum]]] = [
     (common_pb2.EncodeState.DESCRIPTOR, records.EncodeState),
@@ -137,6 +144,23 @@ def test_a_refused_item_is_a_typed_error() -> None:
     assert item.memory is None
     assert isinstance(item.error, InvalidInput)
     assert (item.error.field, item.error.problem) == ("text", "is empty")
+
+
+@pytest.mark.parametrize(
+    "error", [NotFound("turn", "t1"), QuotaExceeded("max_facts", 3), AlreadyDeleted("m-1")]
+)
+def test_a_refused_item_is_the_error_that_one_call_would_raise(error: InferScaleError) -> None:
+    refused = memory_pb2.ItemError(code=error.code, message=str(error), metadata=metadata_of(error))
+    item = convert.batch_item_from_proto(memory_pb2.BatchAddResult(error=refused))
+    assert type(item.error) is type(error)
+    assert vars(item.error) == vars(error)
+
+
+def test_a_refusal_of_which_only_the_code_was_kept_has_that_code() -> None:
+    refused = memory_pb2.ItemError(code="not_found", message="refused by the first request")
+    item = convert.batch_item_from_proto(memory_pb2.BatchAddResult(error=refused))
+    assert item.error is not None
+    assert (item.error.code, str(item.error)) == ("not_found", "refused by the first request")
 
 
 def test_a_refusal_of_a_newer_server_keeps_its_code() -> None:

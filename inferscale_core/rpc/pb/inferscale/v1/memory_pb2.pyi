@@ -143,15 +143,27 @@ class BatchAddResult(_message.Message):
         ...
 
 class ItemError(_message.Message):
-    __slots__ = ('code', 'field', 'message')
+    __slots__ = ('code', 'field', 'message', 'metadata')
+
+    class MetadataEntry(_message.Message):
+        __slots__ = ('key', 'value')
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+
+        def __init__(self, key: _Optional[str]=..., value: _Optional[str]=...) -> None:
+            ...
     CODE_FIELD_NUMBER: _ClassVar[int]
     FIELD_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
     code: str
     field: str
     message: str
+    metadata: _containers.ScalarMap[str, str]
 
-    def __init__(self, code: _Optional[str]=..., field: _Optional[str]=..., message: _Optional[str]=...) -> None:
+    def __init__(self, code: _Optional[str]=..., field: _Optional[str]=..., message: _Optional[str]=..., metadata: _Optional[_Mapping[str, str]]=...) -> None:
         ...
 
 class BatchAddMemoriesResponse(_message.Message):

@@ -70,7 +70,8 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListMemories(self, request, context):
-        """All facts of a user, in pages.
+        """All facts of a user, in pages. Not a snapshot: a fact that is updated meanwhile comes once more,
+        in its new version, and one that is deleted meanwhile may be missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
