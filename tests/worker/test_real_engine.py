@@ -160,6 +160,19 @@ async def test_a_client_that_vanishes_has_its_request_aborted(worker: RealWorker
     assert len(worker.running.reports) == 0
 
 
+async def test_a_prompt_the_engine_refuses_is_invalid_and_the_next_one_is_served(
+    worker: RealWorker,
+) -> None:
+    too_long = (200,) * (worker.running.host.max_model_len + 1)
+    request = EngineRequest(too_long, RequestParams("bad"), "salt", SamplingOptions(max_tokens=2))
+    with pytest.raises(InvalidInput, match="refuses request bad"):
+        await _run(worker, request)
+    request = EngineRequest(
+        (200, 201), RequestParams("good"), "salt", SamplingOptions(max_tokens=2)
+    )
+    assert await _run(worker, request) is EventKind.SERVED
+
+
 async def test_the_cache_is_reported_and_empty_after_everything_is_forgotten(
     worker: RealWorker,
 ) -> None:
@@ -217,19 +230,3 @@ async def test_a_dead_engine_is_noticed_and_every_request_says_so(worker: RealWo
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await worker.chat("late")
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
-async def test_a_prompt_the_engine_refuses_is_invalid_and_the_next_one_is_served(
-    worker: RealWorker,
-) -> None:
-    too_long = tuple([200] * (worker.running.host.max_model_len + 1))
-    unknown = (10**9,)
-    for token_ids in (too_long, unknown):
-        params = RequestParams(uuid.uuid4().hex)
-        request = EngineRequest(token_ids, params, uuid.uuid4().hex, SamplingOptions(max_tokens=2))
-        with pytest.raises(InvalidInput, match=f"refuses request {params.handle}"):
-            await _run(worker, request)
-    request = EngineRequest(
-        (200, 201), RequestParams("good"), "salt", SamplingOptions(max_tokens=2)
-    )
-    assert await _run(worker, request) is EventKind.SERVED
