@@ -12,18 +12,22 @@ from inferscale_core.settings import EngineSettings
 from services.worker.engine.host import _engine_arguments
 from services.worker.engine.model_files import ModelFiles
 
-MODEL = ModelFiles(Path("/models/tiny"), "tiny", ModelRevision("tiny@1"))
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelFiles:
+    """A folder that exists: vLLM asks a hub for any other path when it may not go online."""
+    return ModelFiles(tmp_path, "tiny", ModelRevision("tiny@1"))
 
 
 @pytest.mark.parametrize("storage", Storage)
-def test_the_connector_is_told_the_recipes_storage(storage: Storage) -> None:
-    arguments = _engine_arguments(EngineSettings(), MODEL, "inproc://events", storage, {})
+def test_the_connector_is_told_the_recipes_storage(model: ModelFiles, storage: Storage) -> None:
+    arguments = _engine_arguments(EngineSettings(), model, "inproc://events", storage, {})
     extra = arguments.kv_transfer_config.kv_connector_extra_config
     assert extra["storage"] == str(storage)
     assert arguments.kv_cache_dtype == "auto"
 
 
-def test_the_dtype_of_the_engines_cache_is_what_is_set() -> None:
+def test_the_dtype_of_the_engines_cache_is_what_is_set(model: ModelFiles) -> None:
     settings = EngineSettings(kv_cache_dtype="fp8")
-    arguments = _engine_arguments(settings, MODEL, "inproc://events", Storage.CACHE, {})
+    arguments = _engine_arguments(settings, model, "inproc://events", Storage.CACHE, {})
     assert arguments.kv_cache_dtype == "fp8"
