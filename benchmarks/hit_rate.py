@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ class Lru:
         return False
 
 
-class Ranked:
+class Ranked(ABC):
     """What has the least rank goes. A fact's rank is set anew with every use."""
 
     def __init__(self, load: Load, num_pages: int) -> None:
@@ -161,8 +162,9 @@ class Ranked:
         heapq.heappush(self._heap, (self._rank[fact], fact))
         return is_hit
 
+    @abstractmethod
     def next_rank(self, fact: int) -> float:
-        raise NotImplementedError
+        """Of a fact that is asked for now."""
 
 
 class Lfu(Ranked):

@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    model = write_config(arguments.model, Path("/tmp/models"))
+    model = write_config(arguments.model)
     bench = Bench(model, ours(20 << 30, storage=arguments.storage))
     own = users(bench, USERS)
     about = {"model": arguments.model, "storage": arguments.storage}

@@ -130,7 +130,7 @@ def main() -> None:
     if arguments.serve:
         serve(arguments.serve, Path(arguments.model))
         return
-    model = write_config(arguments.model, Path("/tmp/models"))
+    model = write_config(arguments.model)
     children = {kind: Child(kind, model) for kind in KINDS}
     figures = []
     for k in (5, 50):

@@ -34,7 +34,7 @@ import torch
 
 from benchmarks.gpu import corpus
 from benchmarks.gpu.machine import gpu_rows
-from benchmarks.gpu.shapes import write_config
+from benchmarks.gpu.shapes import SCRATCH, write_config
 from benchmarks.rows import make_rows
 from inferscale_core.embedding import BatchingEmbedder, Embedder
 from inferscale_core.ids import ModelRevision, TenantId, UserId
@@ -291,9 +291,8 @@ def break_even_rows(bench: Bench) -> list[dict[str, Any]]:
 
 async def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     is_gpu = torch.cuda.is_available()
-    scratch = Path("/tmp/models")
     given = Path(arguments.model)
-    folder = given if (given / "config.json").exists() else write_config(arguments.model, scratch)
+    folder = given if (given / "config.json").exists() else write_config(arguments.model)
     settings = EngineSettings(
         model=str(folder),
         dtype="bfloat16",
@@ -305,7 +304,7 @@ async def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         arena_bytes=arguments.arena_bytes,
     )
     device = torch.device("cuda" if is_gpu else "cpu")
-    embedder = corpus.embedder(arguments.embedder, device.type, scratch)
+    embedder = corpus.embedder(arguments.embedder, device.type, SCRATCH)
     figures: list[dict[str, Any]] = []
     async with worker(settings, folder, embedder, device) as bench:
         figures += break_even_rows(bench)

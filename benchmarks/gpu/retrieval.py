@@ -24,6 +24,7 @@ import torch
 
 from benchmarks.gpu import corpus
 from benchmarks.gpu.machine import gpu_rows
+from benchmarks.gpu.shapes import SCRATCH
 from benchmarks.rows import make_rows
 from inferscale_core.embedding import BatchingEmbedder, Embedder
 from inferscale_core.embedding.lean import MIN_COSINE, least_cosine
@@ -186,9 +187,8 @@ def main() -> None:
     arguments = parser.parse_args()
     is_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if is_gpu else "cpu")
-    scratch = Path("/tmp/models")
-    embedder = corpus.embedder(arguments.embedder, device.type, scratch)
-    reference = corpus.embedder(arguments.embedder, "cpu", scratch)
+    embedder = corpus.embedder(arguments.embedder, device.type, SCRATCH)
+    reference = corpus.embedder(arguments.embedder, "cpu", SCRATCH)
     questions = corpus.questions(arguments.questions)
     figures = measure(embedder, reference, arguments.facts, questions, device)
     about = {"embedder": Path(arguments.embedder).name}

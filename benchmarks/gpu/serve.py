@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--storage", default="cache")
     parser.add_argument("--gpus", type=int, default=1, help="tensor-parallel ranks")
     arguments = parser.parse_args()
-    model = write_config(arguments.model, Path("/tmp/models"))
+    model = write_config(arguments.model)
     bench = Bench(
         model,
         ours(4 << 30, storage=arguments.storage),

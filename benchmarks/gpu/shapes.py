@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ SHAPES: dict[str, dict[str, Any]] = {
         "sliding_window": None,
     },
 }
+SCRATCH = Path(tempfile.gettempdir()) / "inferscale-models"
+"""What is written for the engine to load; the same from run to run, as its compile cache needs."""
+
 _COMMON: dict[str, Any] = {
     "rms_norm_eps": 1e-5,
     "hidden_act": "silu",
@@ -64,7 +68,7 @@ _COMMON: dict[str, Any] = {
 }
 
 
-def write_config(name: str, folder: Path) -> Path:
+def write_config(name: str, folder: Path = SCRATCH) -> Path:
     """A folder that vLLM loads with `load_format="dummy"`."""
     path = folder / name
     path.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,6 @@ class RequestState:
     num_span_tokens: int = 0
     covered: int = 0
     num_injected: int = 0
-    capture_sent: bool = False
     run: list[Entry] = field(default_factory=list)
     run_tokens: int = 0
     run_on_gpu: int = 0

@@ -87,6 +87,8 @@ class SchedulerSide:
         self._usage = UsageReport(self.directory, self._events)
         self._idle_check = IdleCheck(self.directory)
         self._requests: dict[str, RequestState] = {}
+        self._capture_ends: dict[str, int] = {}
+        """Of requests whose capture is not named in a step yet: where the captured tokens end."""
         self._blocks = BlockTables()
         self._pending = StepRecord()
         self._unconfirmed: list[ForgetReport] = []
@@ -109,6 +111,8 @@ class SchedulerSide:
                 self._report_adopted(refused)
         if params.capture is not None:
             self._blocks.follow(request.request_id)
+            end = params.capture.start + params.capture.num_tokens
+            self._capture_ends[request.request_id] = end
 
     def matched_tokens(self, request: Request, num_computed_tokens: int) -> int | None:
         """Tokens beyond `num_computed_tokens` that chunks can supply. None: some are on their way,
@@ -186,7 +190,7 @@ class SchedulerSide:
             return None
         self.tiering.release(request.request_id)
         capture = state.params.capture
-        if capture is not None and not state.capture_sent:
+        if capture is not None and self._capture_ends.pop(request.request_id, None) is not None:
             self._refuse(state.params, capture, "aborted")
         return None
 
@@ -302,11 +306,11 @@ class SchedulerSide:
     def _captures(self, output: SchedulerOutput) -> list[Copy]:
         """Captures of requests whose captured tokens are all computed once this step has run."""
         copies = []
-        for request_id in self._blocks.scheduled_to_reach(self._capture_ends()):
+        for request_id in list(self._blocks.scheduled_to_reach(self._capture_ends)):
+            del self._capture_ends[request_id]
             state = self._requests[request_id]
             capture = state.params.capture
             assert capture is not None
-            state.capture_sent = True
             entry = self._reserve(request_id, state, capture)
             if entry is None:
                 continue
@@ -323,13 +327,6 @@ class SchedulerSide:
             )
             self._pending.captured.append((state.params.handle, entry))
         return copies
-
-    def _capture_ends(self) -> dict[str, int]:
-        return {
-            request_id: state.params.capture.start + state.params.capture.num_tokens
-            for request_id, state in self._requests.items()
-            if state.params.capture is not None and not state.capture_sent
-        }
 
     def _reserve(self, request_id: str, state: RequestState, capture: Capture) -> Entry | None:
         reason = self._refusal(request_id, state, capture)
