@@ -26,8 +26,9 @@ PAGE_TOKENS = 4
 
 
 class FakeEngine:
-    """before: called with each request before it is scheduled. hold: outputs wait while clear.
-    says: the log-probabilities of the first token behind a request."""
+    """before: called with each request before it is scheduled. hold: while clear, requests wait;
+    they are scheduled in the order in which they came. says: the log-probabilities of the first
+    token behind a request."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class FakeEngine:
         self.says: Callable[[EngineRequest], NextToken] = lambda request: NextToken(7, {7: 0.0})
         self.hold = asyncio.Event()
         self.hold.set()
+        self._in_order = asyncio.Lock()
         self.num_running = 0
         self.max_running = 0
 
@@ -60,8 +62,9 @@ class FakeEngine:
         try:
             await asyncio.sleep(0)
             self.before(request)
-            await self.hold.wait()
-            self._schedule(request.params)
+            async with self._in_order:
+                await self.hold.wait()
+                self._schedule(request.params)
             num_tokens = request.sampling.max_tokens
             for number in range(1, num_tokens + 1):
                 await asyncio.sleep(0)
