@@ -5,6 +5,7 @@
     ├── NotFound              no such memory, conversation, turn, key, …      NOT_FOUND
     ├── AlreadyDeleted        a replay of a request whose fact was deleted    NOT_FOUND
     ├── RevisionConflict      the fact moved on since the caller read it      ABORTED
+    ├── AnswerWithdrawn       memory that an answer had seen was deleted      ABORTED
     ├── QuotaExceeded         a tenant's limit is reached                     RESOURCE_EXHAUSTED
     ├── Unauthenticated       no credential, or one that is not valid         UNAUTHENTICATED
     ├── PermissionDenied      the credential does not allow this call         PERMISSION_DENIED
@@ -66,6 +67,13 @@ class RevisionConflict(InferScaleError):
         self.fact_id = fact_id
         self.expected = expected
         self.actual = actual
+
+
+class AnswerWithdrawn(InferScaleError):
+    """A chat was ended because what it was answering from was deleted. Asked again, it is answered
+    without; what came of the answer had seen it."""
+
+    code = "answer_withdrawn"
 
 
 class QuotaExceeded(InferScaleError):

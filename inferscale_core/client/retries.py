@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from inferscale_core.errors import InferScaleError, StoreError, Unavailable
+from inferscale_core.errors import AnswerWithdrawn, InferScaleError, StoreError, Unavailable
 
-REPEATABLE = (Unavailable, StoreError)
+REPEATABLE = (Unavailable, StoreError, AnswerWithdrawn)
 """The server is away, restarting, or has lost its database; none of them says that nothing was
-written, which is why mutations carry a request id."""
+written, which is why mutations carry a request id. Or a chat, which writes nothing, was ended by a
+delete before its first text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,13 @@ class Plan:
         return sum(fact.is_text for fact in self.facts)
 
     @property
+    def injected_facts(self) -> tuple[FactRef, ...]:
+        """Facts whose chunk the plan means to inject."""
+        if not self.spans:
+            return ()
+        return tuple(fact.fact for fact in self.facts if fact.injected_key)
+
+    @property
     def num_span_tokens(self) -> int:
         return sum(span.num_tokens for span in self.spans)
 

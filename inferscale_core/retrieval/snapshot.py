@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from inferscale_core.ids import ChunkKey, FactId, ModelRevision, UserScope
-from inferscale_core.memory.canonical import ChunkSpec, chunk_key
+from inferscale_core.ids import ChunkKey, FactId, ModelRevision, TurnId, UserScope
+from inferscale_core.memory.canonical import ChunkSpec, chunk_key, dependants
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.recipes import FactOrder, PrefixFacts, Recipe
 from inferscale_core.retrieval.delta import FactEntry, MemoryDelta, TurnEntry
@@ -115,6 +115,11 @@ class UserSnapshot:
     def spec_of(self, fact_id: FactId) -> ChunkSpec | None:
         """None when the fact is not live or too long to be encoded."""
         return self.specs.get(fact_id)
+
+    def readers_of(self, gone: frozenset[FactId], turn_ids: frozenset[TurnId]) -> set[FactId]:
+        """Facts whose chunk here saw one of these facts or turns, directly or through others."""
+        saw_turn = {i for i, spec in self.specs.items() if not turn_ids.isdisjoint(spec.turn_ids)}
+        return saw_turn | dependants(gone | saw_turn, self.specs.values())
 
     def prefix_turns(self, spec: ChunkSpec) -> tuple[TurnEntry, ...]:
         return self._window(self.facts[spec.fact.fact_id], spec.prefix_facts)

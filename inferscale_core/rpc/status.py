@@ -51,6 +51,7 @@ _RULES: dict[type[InferScaleError], _Rule] = {
     errors.RevisionConflict: _Rule(
         grpc.StatusCode.ABORTED, logging.INFO, {"fact_id": str, "expected": int, "actual": int}
     ),
+    errors.AnswerWithdrawn: _Rule(grpc.StatusCode.ABORTED, logging.INFO),
     errors.QuotaExceeded: _Rule(
         grpc.StatusCode.RESOURCE_EXHAUSTED, logging.WARNING, {"quota": str, "limit": int}
     ),

@@ -39,6 +39,7 @@ from services.worker.generate import Generate
 from services.worker.header import HeaderChunk
 from services.worker.identity import WorkerIdentity
 from services.worker.lengths import FactLengths
+from services.worker.open_chats import OpenChats
 from services.worker.planner import Planner
 from services.worker.salts import CacheSalts
 from services.worker.shadow.checks import ShadowChecks
@@ -152,7 +153,8 @@ def build_parts(
     activity = Activity()
     shadow_metrics = ShadowMetrics(model.served_name, recipe.name)
     shadow = ShadowChecks(engine, users, activity, shadow_metrics, settings.shadow_share)
-    forget = Forget(users, engine, reports, mirror, header_ids[:1], shadow)
+    open_chats = OpenChats()
+    forget = Forget(users, engine, reports, mirror, header_ids[:1], shadow, open_chats)
     encoder = ChunkEncoder(engine, reports, mirror, rules, header_ids, settings.encode_batch)
     break_even = BreakEven(engine, reports, header_ids, settings.min_injected_tokens or 0)
     planner = Planner(embedder, prompt_format, rules, mirror)
@@ -167,7 +169,16 @@ def build_parts(
         users=users,
         encode=EncodeUser(users, encoder, header, forget, mirror, engine.arena),
         generate=Generate(
-            users, planner, engine, reports, mirror, salts, break_even, chunk_metrics, shadow
+            users,
+            planner,
+            engine,
+            reports,
+            mirror,
+            salts,
+            break_even,
+            chunk_metrics,
+            shadow,
+            open_chats,
         ),
         forget=forget,
         lengths=FactLengths(prompt_format, rules),

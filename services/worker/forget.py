@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from inferscale_core.errors import InferScaleError, Unavailable
 from inferscale_core.ids import FactId, TurnId, UserScope
 from inferscale_core.kv.tiers import Tier
-from inferscale_core.memory.canonical import dependants
 from inferscale_core.retrieval import UserSnapshot
 from inferscale_core.telemetry import names
 from inferscale_core.telemetry.logs import get_logger
@@ -20,6 +19,7 @@ from inferscale_core.vllm_connector.params import RequestParams
 from services.worker.engine.mirror import DirectoryMirror
 from services.worker.engine.protocol import ONE_TOKEN, Engine, EngineRequest, run_to_end
 from services.worker.engine.reports import Reports
+from services.worker.open_chats import OpenChats
 from services.worker.salts import CacheSalts
 from services.worker.shadow.checks import ShadowChecks
 from services.worker.users import UserAt, UserCache
@@ -44,8 +44,8 @@ class Purged:
 
 
 class Forget:
-    """From the return on, nothing on this worker is served from what was forgotten, and encode
-    requests planned before it are refused."""
+    """From the return on, nothing on this worker is served from what was forgotten: encode requests
+    planned before are refused, and chats that had seen what is deleted are out of the engine."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Forget:
         mirror: DirectoryMirror,
         control_prompt: tuple[int, ...],
         shadow: ShadowChecks,
+        open_chats: OpenChats,
     ) -> None:
         """control_prompt: any tokens; the engine takes commands with a request."""
         self._users = users
@@ -63,6 +64,7 @@ class Forget:
         self._mirror = mirror
         self._control_prompt = control_prompt
         self._shadow = shadow
+        self._open_chats = open_chats
 
     async def __call__(
         self,
@@ -76,12 +78,14 @@ class Forget:
         dependant_ids: facts that control knows to have seen them; others that this worker knows of
         are found as well. Raises Unavailable when the engine does not acknowledge.
         """
-        gone = frozenset(fact_ids)
-        self._shadow.forget(user.scope)
+        gone, turns = frozenset(fact_ids), frozenset(turn_ids)
+        await self._shadow.forget(user.scope)
         held = self._users.peek(user.scope)
-        readers = _readers(held, gone, frozenset(turn_ids)) if held else set()
-        num_removed = await self._update_user(user, held, gone) if held else 0
-        newest = self._users.peek(user.scope)
+        readers = held.readers_of(gone, turns) if held else set()
+        newest = await self._newest(user, held)
+        num_removed = _num_removed(gone, held, newest)
+        deleted = gone - newest.facts.keys() if newest else gone
+        await self._open_chats.withdraw(user.scope, deleted, turns)
         if newest is not None:
             # A chat may have brought the copy beyond the removal, whose readers it then no longer
             # names; but what saw something that is gone is not what the facts should have now.
@@ -107,15 +111,17 @@ class Forget:
             if chunk.key not in wanted and chunk.fact is not None
         }
 
-    async def _update_user(self, user: UserAt, held: UserSnapshot, gone: frozenset[FactId]) -> int:
-        """Bring the user's copy beyond the removal; without control, drop the copy."""
+    async def _newest(self, user: UserAt, held: UserSnapshot | None) -> UserSnapshot | None:
+        """The user's copy, beyond the removal. None when there is none and nobody needs one;
+        without control, the copy is dropped."""
+        if held is None and not self._open_chats.has_any(user.scope):
+            return None
         try:
-            newest = await self._users.at_least(user, with_disk=False)
+            return await self._users.at_least(user, with_disk=False)
         except InferScaleError as exc:
             _log.warning("forget.user_dropped", exc=exc)
             self._users.drop(user.scope)
-            return len(gone & held.facts.keys())
-        return len((gone & held.facts.keys()) - newest.facts.keys())
+            return None
 
     async def _compare_disk(self, user: UserAt) -> None:
         """After the forget, which counts what it drops on disk. What is left there and nobody
@@ -158,12 +164,9 @@ class Forget:
         )
 
 
-def _readers(
-    held: UserSnapshot, gone: frozenset[FactId], turn_ids: frozenset[TurnId]
-) -> set[FactId]:
-    """Facts whose chunk saw a removed fact or turn, directly or through others.
-
-    The engine finds readers among the chunks it holds; one whose link was evicted is found here.
-    """
-    saw_turn = {i for i, spec in held.specs.items() if not turn_ids.isdisjoint(spec.turn_ids)}
-    return saw_turn | dependants(gone | saw_turn, held.specs.values())
+def _num_removed(
+    gone: frozenset[FactId], held: UserSnapshot | None, newest: UserSnapshot | None
+) -> int:
+    """Of the facts that the copy had before, those that it has no more."""
+    before = gone & held.facts.keys() if held else frozenset()
+    return len(before - newest.facts.keys() if newest else before)

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 
+from inferscale_core.errors import AnswerWithdrawn
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Plan
 from inferscale_core.prompt import ChatMessage
@@ -28,6 +29,7 @@ from services.worker.engine.protocol import (
     SamplingOptions,
 )
 from services.worker.engine.reports import Reports, RequestReport
+from services.worker.open_chats import OpenChat, OpenChats
 from services.worker.planner import ChatPlan, Planner
 from services.worker.salts import CacheSalts
 from services.worker.scoring import AnswerScorer, Likelihood, token_digest
@@ -140,7 +142,11 @@ ChatEvent = Retrieved | Scored | Served | Delta | Done
 
 class Generate:
     """One `Retrieved`, a `Scored` if it was asked for, one `Served`, any number of `Delta`, one
-    `Done`. Closing it early aborts."""
+    `Done`. Closing it early aborts.
+
+    When something that the chat was given is deleted before its first token, it is planned again:
+    another `Retrieved` and `Scored` take the place of the first ones.
+    """
 
     def __init__(
         self,
@@ -153,6 +159,7 @@ class Generate:
         break_even: BreakEven,
         chunk_metrics: CacheMetrics,
         shadow: ShadowChecks,
+        open_chats: OpenChats,
     ) -> None:
         self._users = users
         self._planner = planner
@@ -164,10 +171,12 @@ class Generate:
         self._break_even = break_even
         self._chunk_metrics = chunk_metrics
         self._shadow = shadow
+        self._open_chats = open_chats
         self._num_open = 0
 
     async def __call__(self, command: GenerateCommand) -> AsyncGenerator[ChatEvent, None]:
-        """Raises InvalidInput when the prompt does not fit, Unavailable when control is away."""
+        """Raises InvalidInput when the prompt does not fit, Unavailable when control is away, and
+        AnswerWithdrawn when something that it was given is deleted behind its first token."""
         self._num_open += 1
         try:
             async with contextlib.aclosing(self._chat(command)) as events:
@@ -177,17 +186,37 @@ class Generate:
             self._num_open -= 1
 
     async def _chat(self, command: GenerateCommand) -> AsyncGenerator[ChatEvent, None]:
-        arrived = time.perf_counter()
-        snapshot = await self._users.at_least(command.user)
-        sync_ms = _ms_since(arrived)
-        snapshot, chat, salt = await self._plan(command, snapshot)
-        times = chat.times
+        arrived, has_answered = time.perf_counter(), False
+        while True:
+            began = time.perf_counter()
+            snapshot = await self._users.at_least(command.user)
+            sync_ms = _ms_since(began)
+            with self._open_chats.open(snapshot) as chat:
+                events = self._try(command, chat, sync_ms, arrived)
+                try:
+                    async with contextlib.aclosing(events):
+                        async for event in events:
+                            has_answered = has_answered or isinstance(event, Served)
+                            yield event
+                    return
+                except AnswerWithdrawn:
+                    if has_answered:
+                        raise
+                    _log.info("chat.planned_again")
+
+    async def _try(
+        self, command: GenerateCommand, chat: OpenChat, sync_ms: float, arrived: float
+    ) -> AsyncGenerator[ChatEvent, None]:
+        """Raises AnswerWithdrawn at any step; nothing of the chat is in the engine then."""
+        planned, salt = await self._plan(command, chat)
+        times = planned.times
         timings = Timings(sync_ms, times.embed_ms, times.retrieve_ms, times.plan_ms)
-        yield _retrieved(snapshot, chat)
-        if command.scoring is not None:
-            yield await self._score(command.scoring, chat.plan)
+        yield _retrieved(chat.snapshot, planned)
+        scoring = command.scoring
+        if scoring is not None:
+            yield await chat.run(lambda: self._score(scoring, planned.plan))
         async with contextlib.aclosing(
-            self._answer(command, snapshot, chat, salt, timings, arrived)
+            self._answer(command, chat, planned, salt, timings, arrived)
         ) as answer:
             async for event in answer:
                 yield event
@@ -197,17 +226,16 @@ class Generate:
         likelihood = await self._scorer.likelihood(plan, answer_ids, scoring.compared)
         return Scored(token_digest(plan.token_ids), likelihood)
 
-    async def _plan(
-        self, command: GenerateCommand, snapshot: UserSnapshot
-    ) -> tuple[UserSnapshot, ChatPlan, str]:
-        """The plan and the salt that goes with it, and the snapshot that both are of.
+    async def _plan(self, command: GenerateCommand, chat: OpenChat) -> tuple[ChatPlan, str]:
+        """The plan, which the chat keeps, and the salt that goes with it.
 
         When a delete or an update reached this worker while it planned, it plans again: what was
         forgotten here is then not asked for any more.
         """
         while True:
+            snapshot = chat.snapshot
             num_published = self._mirror.num_published(snapshot.scope)
-            chat = await asyncio.to_thread(
+            planned = await asyncio.to_thread(
                 self._planner.plan,
                 snapshot,
                 command.messages,
@@ -217,10 +245,12 @@ class Generate:
                 context_tokens=self._engine.max_model_len,
                 text_facts=command.text_facts,
             )
+            chat.check()
             newest = self._users.peek(snapshot.scope)
             if newest is None or newest.kv_epoch <= snapshot.kv_epoch:
-                return snapshot, chat, self._salt(command, snapshot, chat.plan, num_published)
-            snapshot = newest
+                chat.plan = planned.plan
+                return planned, self._salt(command, snapshot, planned.plan, num_published)
+            chat.snapshot = newest
 
     def _min_injected_tokens(self) -> int:
         """An engine that answers others too has no time to spare: computing is never free then."""
@@ -229,31 +259,36 @@ class Generate:
     async def _answer(
         self,
         command: GenerateCommand,
-        snapshot: UserSnapshot,
-        chat: ChatPlan,
+        chat: OpenChat,
+        planned: ChatPlan,
         salt: str,
         timings: Timings,
         arrived: float,
     ) -> AsyncGenerator[ChatEvent, None]:
-        request = self._request(command, chat.plan, salt)
+        plan = planned.plan
+        request = self._request(command, plan, salt)
         served: Served | None = None
         sent_ns = time.time_ns()
         with self._reports.follow(request.params.handle) as report:
-            async with contextlib.aclosing(self._engine.stream(request)) as outputs:
+            stream = self._engine.stream(request)
+            async with contextlib.aclosing(chat.outputs(stream)) as outputs:
                 async for output in outputs:
                     if served is None:
                         timings = replace(timings, first_token_ms=_ms_since(arrived))
-                        served = await _served(chat, report, output, timings)
+                        served = await _served(planned, report, output, timings)
+                        chat.check()
                         _record(served, sent_ns)
-                        if chat.plan.spans:
-                            self._count_lookups(chat.plan, served.tokens)
+                        if plan.spans:
+                            self._count_lookups(plan, served.tokens)
                         if output.first is not None:
                             self._shadow.offer(
-                                snapshot, chat.plan.token_ids, served.tokens, output.first
+                                chat.snapshot, plan.token_ids, served.tokens, output.first
                             )
                         yield served
+                    chat.check()
                     if output.text:
                         yield Delta(output.text)
+        chat.check()
         assert served is not None, "a stream has at least one output"
         timings = replace(served.timings, total_ms=_ms_since(arrived))
         yield Done(output.finish_reason or "abort", served.tokens, output.num_tokens, timings)

@@ -11,11 +11,17 @@ import grpc.aio
 import pytest
 
 from inferscale_core.client import ChatMessage, Retrieved, Sampling, Scoring, ServingMode
-from inferscale_core.errors import EngineError, InvalidInput, Unavailable
+from inferscale_core.errors import (
+    AnswerWithdrawn,
+    EngineError,
+    InferScaleError,
+    InvalidInput,
+    Unavailable,
+)
 from inferscale_core.rpc.channel import open_channel
 from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, common_pb2, worker_pb2
 from inferscale_core.rpc.pb.inferscale.v1.chat_pb2_grpc import ChatServiceStub
-from tests.control.fake_worker import FakeWorker, delta, done, endless
+from tests.control.fake_worker import FakeWorker, delta, endless
 from tests.control.harness import Control, Tenant, eventually
 
 
@@ -171,17 +177,20 @@ async def test_a_worker_whose_lease_is_over_gets_no_chat(control: Control, tenan
         await tenant.client.chat("mira", "Hello?").answer()
 
 
-async def test_an_engines_failure_reaches_the_client_as_itself(
-    tenant: Tenant, worker: FakeWorker
+@pytest.mark.parametrize(
+    "error", [EngineError("request 7 failed"), AnswerWithdrawn("memory 'm-7' was deleted")]
+)
+async def test_what_ends_an_answer_reaches_the_client_as_itself(
+    tenant: Tenant, worker: FakeWorker, error: InferScaleError
 ) -> None:
     async def fails(
         request: worker_pb2.GenerateRequest,
     ) -> AsyncIterator[worker_pb2.GenerateResponse]:
-        raise EngineError("request 7 failed")
-        yield done()
+        yield delta("It is in ")
+        raise error
 
     worker.on_generate = fails
-    with pytest.raises(EngineError, match="request 7 failed"):
+    with pytest.raises(type(error), match=str(error)):
         await tenant.client.chat("mira", "Hello?").answer()
 
 

@@ -17,6 +17,7 @@ from inferscale_core.client import (
     AsyncInferScale,
     AsyncOperator,
     ChatAnswer,
+    Delta,
     EncodeState,
     Memory,
     NewMemory,
@@ -24,7 +25,7 @@ from inferscale_core.client import (
     Serving,
     ServingMode,
 )
-from inferscale_core.errors import InvalidInput
+from inferscale_core.errors import AnswerWithdrawn, InvalidInput
 from inferscale_core.telemetry import names
 from tests.control.control_process import PACKAGED_DIMENSION, ControlProcess, environment
 from tests.control.harness import NO_RETRY, OPERATOR_TOKEN, eventually
@@ -279,6 +280,22 @@ async def test_after_an_update_no_chat_holds_the_old_text(whole: Whole) -> None:
         texts = {f.memory_id: (f.revision, f.text) for f in answer.served.facts}
         assert texts[memory_ids[SECRET]] == (2, "Robin keeps a spare key at the bakery.")
     await whole.encoded("updating")
+
+
+async def test_an_answer_that_streams_is_ended_by_the_delete_and_the_client_is_told_why(
+    whole: Whole,
+) -> None:
+    memory_ids = await whole.fill("streaming")
+    endless = Sampling(temperature=0, max_tokens=4096, min_tokens=4096)
+    async with whole.client.chat("streaming", QUESTION, sampling=endless) as chat:
+        while not isinstance(await anext(chat), Delta):
+            pass
+        deleted = await whole.client.delete_memory("streaming", memory_ids[SECRET])
+        assert deleted.receipt.is_purged, deleted.receipt
+        with pytest.raises(AnswerWithdrawn, match=memory_ids[SECRET]):
+            async for _ in chat:
+                pass
+    await _never_answers(whole, "streaming", 1)
 
 
 async def test_a_deleted_fact_never_answers_again(whole: Whole) -> None:

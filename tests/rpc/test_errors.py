@@ -30,6 +30,10 @@ EXAMPLES: dict[type[InferScaleError], tuple[InferScaleError, grpc.StatusCode]] =
     errors.NotFound: (errors.NotFound("memory", "m-7"), grpc.StatusCode.NOT_FOUND),
     errors.AlreadyDeleted: (errors.AlreadyDeleted("m-8"), grpc.StatusCode.NOT_FOUND),
     errors.RevisionConflict: (errors.RevisionConflict("m-9", 2, 3), grpc.StatusCode.ABORTED),
+    errors.AnswerWithdrawn: (
+        errors.AnswerWithdrawn("memory 'm-9' was deleted"),
+        grpc.StatusCode.ABORTED,
+    ),
     errors.QuotaExceeded: (
         errors.QuotaExceeded("max_facts", 10),
         grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -27,8 +27,8 @@ PAGE_TOKENS = 4
 
 class FakeEngine:
     """before: called with each request before it is scheduled. hold: while clear, requests wait;
-    they are scheduled in the order in which they came. says: the log-probabilities of the first
-    token behind a request."""
+    they are scheduled in the order in which they came. talk: while clear, none gets a token behind
+    its first one. says: the log-probabilities of the first token behind a request."""
 
     def __init__(
         self,
@@ -50,6 +50,8 @@ class FakeEngine:
         self.says: Callable[[EngineRequest], NextToken] = lambda request: NextToken(7, {7: 0.0})
         self.hold = asyncio.Event()
         self.hold.set()
+        self.talk = asyncio.Event()
+        self.talk.set()
         self._in_order = asyncio.Lock()
         self.num_running = 0
         self.max_running = 0
@@ -68,6 +70,8 @@ class FakeEngine:
             num_tokens = request.sampling.max_tokens
             for number in range(1, num_tokens + 1):
                 await asyncio.sleep(0)
+                if number > 1:
+                    await self.talk.wait()
                 reason = "length" if number == num_tokens else None
                 first = self.says(request) if request.top_logprobs and number == 1 else None
                 yield EngineOutput(f"w{number} ", number, reason, 1.0, 1.25, 1.5, first)

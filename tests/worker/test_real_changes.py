@@ -8,18 +8,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
+import grpc
 import pytest
 import pytest_asyncio
 
+from inferscale_core.errors import AnswerWithdrawn
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.recipes import recipe_by_name
 from inferscale_core.rpc.pb.inferscale.v1 import common_pb2, worker_pb2
+from inferscale_core.rpc.status import error_from
 from inferscale_core.vllm_connector.events import EventKind
 from services.worker.app import RunningEngine
 from services.worker.engine.protocol import EngineOutput, EngineRequest
-from tests.worker.real_worker import RealWorker, real_engine, real_worker
+from tests.worker.real_worker import Chat, RealWorker, real_engine, real_worker
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
@@ -222,3 +226,79 @@ async def _sees_the_update(worker: RealWorker, user_id: str, serving: int) -> No
     [code] = [fact for fact in chat.served.facts if fact.memory_id == "f01"]
     assert (code.revision, code.text) == (2, "The alarm code is 9920")
     assert code.serving == serving
+
+
+ENDLESS = common_pb2.Sampling(max_tokens=4096, min_tokens=4096)
+SLOTS = 16
+"""Of the engine: so many requests at once."""
+
+
+@pytest.mark.parametrize("mode", [common_pb2.SERVING_MODE_INJECTED, common_pb2.SERVING_MODE_TEXT])
+async def test_an_answer_that_streams_is_out_of_the_engine_when_the_delete_is_acknowledged(
+    worker: RealWorker, mode: common_pb2.ServingMode
+) -> None:
+    user_id = f"streaming-{mode}"
+    worker.fill(user_id)
+    await worker.encode(user_id)
+    stream = worker.stub.Generate(worker.question(user_id, sampling=ENDLESS, mode=mode))
+    await _read_until(stream, "delta")
+    worker.control.remove("f01", user_id)
+    purged = await worker.forget(user_id, "f01")
+    assert _num_in_engine(worker) == 0
+    assert (purged.user_cache, purged.pending_chunks) == (1, 0)
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        async for _ in stream:
+            pass
+    assert ended.value.code() is grpc.StatusCode.ABORTED
+    assert isinstance(error_from(ended.value), AnswerWithdrawn)
+    assert len(worker.running.reports) == 0
+    facts = (await worker.chat(user_id, mode=mode)).served.facts
+    assert "f01" not in {fact.memory_id for fact in facts}
+
+
+async def test_a_chat_that_waits_in_the_engine_is_answered_without_what_was_deleted(
+    worker: RealWorker,
+) -> None:
+    """All places of the engine are taken by others until the chat was planned again."""
+    user_id = "waiting"
+    worker.fill(user_id)
+    await worker.encode(user_id)
+    others = [
+        worker.stub.Generate(worker.question("nobody", k=0, sampling=ENDLESS)) for _ in range(SLOTS)
+    ]
+    await asyncio.gather(*(_read_until(other, "delta") for other in others))
+    asking = asyncio.create_task(worker.chat(user_id))
+    await _until_in_engine(worker, SLOTS + 1)
+    worker.control.remove("f01", user_id)
+    forgetting = asyncio.create_task(worker.forget(user_id, "f01"))
+    await _until_in_engine(worker, SLOTS + 2)
+    for other in others:
+        other.cancel()
+    await forgetting
+    chat: Chat = await asking
+    first, second = (
+        {fact.memory_id for fact in event.response.retrieved.facts}
+        for event in chat.events
+        if event.response.HasField("retrieved")
+    )
+    assert second == first - {"f01"} != first
+    assert {fact.memory_id for fact in chat.served.facts} == second
+    assert chat.done.usage.completion_tokens == 8
+    await _until_in_engine(worker, 0)
+
+
+async def _read_until(stream: Any, event: str) -> None:
+    async for one in stream:
+        if one.response.HasField(event):
+            return
+
+
+def _num_in_engine(worker: RealWorker) -> int:
+    number: int = worker.running.host._llm.output_processor.get_num_unfinished_requests()
+    return number
+
+
+async def _until_in_engine(worker: RealWorker, number: int) -> None:
+    async with asyncio.timeout(30):
+        while _num_in_engine(worker) != number:
+            await asyncio.sleep(0.01)

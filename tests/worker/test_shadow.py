@@ -232,14 +232,14 @@ async def test_a_forget_ends_the_check_that_runs(worker: FakeWorker) -> None:
     assert _prompts_in_memory() == {}
 
 
-async def test_a_chat_that_was_in_the_engine_when_its_fact_was_forgotten_is_not_kept(
+async def test_a_chat_that_was_in_the_engine_when_its_fact_was_updated_is_not_kept(
     worker: FakeWorker, counts: Counts
 ) -> None:
     with worker.parts.activity.open():
         worker.engine.hold.clear()
         chatting = asyncio.create_task(chat(worker))
         await until(lambda: worker.engine.num_running)
-        worker.control.remove("f0")
+        worker.control.add("f0", "Robin keeps a spare key at home")
         forgetting = asyncio.create_task(
             worker.parts.forget(worker.control.at(), [FactId("f0")], [], [])
         )

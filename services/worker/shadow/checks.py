@@ -15,6 +15,7 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import NoReturn
 
 from inferscale_core.ids import UserScope
@@ -45,6 +46,14 @@ SETTLE_S = 0.2
 find one in their way each time."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """The one that runs: of this user, with this request."""
+
+    scope: UserScope
+    joint: asyncio.Task[NextToken]
+
+
 class ShadowChecks:
     """Samples chats while they are served, and checks them one at a time in `run`."""
 
@@ -64,6 +73,7 @@ class ShadowChecks:
         self._metrics = metrics
         self._share = share
         self._draw = draw
+        self._checked: _Check | None = None
         self.queue = SampleQueue(metrics.dropped)
 
     def top_logprobs(self, plan: Plan, *, timed: bool) -> int:
@@ -88,10 +98,12 @@ class ShadowChecks:
         else:
             self._metrics.dropped("forgotten")
 
-    def forget(self, scope: UserScope) -> None:
-        """Nothing of the user waits any more. A check that runs ends by itself: this call's own
-        activity is in its way."""
+    async def forget(self, scope: UserScope) -> None:
+        """From the return on nothing of the user waits, and no check of it is in the engine."""
         self.queue.forget(scope)
+        if self._checked is not None and self._checked.scope == scope:
+            self._checked.joint.cancel()
+            await asyncio.gather(self._checked.joint, return_exceptions=True)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -132,10 +144,11 @@ class ShadowChecks:
     async def _check(self, sample: Sample) -> None:
         check = asyncio.create_task(self._joint(sample))
         call = asyncio.create_task(self._activity.busy())
+        self._checked = _Check(sample.scope, check)
         try:
             await asyncio.wait({check, call}, return_when=asyncio.FIRST_COMPLETED)
-            if call.done():
-                self._metrics.dropped("gave_way")
+            if call.done() or check.cancelled():
+                self._metrics.dropped("gave_way" if call.done() else "forgotten")
                 return
             found = divergence(check.result(), sample.first)
             self._metrics.checked(found.kl, agrees=found.agrees)
@@ -147,6 +160,7 @@ class ShadowChecks:
             for task in (check, call):
                 task.cancel()
             await asyncio.gather(check, call, return_exceptions=True)
+            self._checked = None
 
     async def _joint(self, sample: Sample) -> NextToken:
         params = RequestParams(uuid.uuid4().hex)

@@ -4,6 +4,7 @@ import pytest
 
 from inferscale_core.client.retries import NO_RETRIES, RetryPolicy
 from inferscale_core.errors import (
+    AnswerWithdrawn,
     DeadlineExceeded,
     EngineError,
     InferScaleError,
@@ -41,7 +42,10 @@ def test_only_a_server_that_is_away_is_asked_again(error: InferScaleError) -> No
     assert RetryPolicy().wait_s(1, error) is None
 
 
-@pytest.mark.parametrize("error", [Unavailable("draining"), StoreError("no connection")])
+@pytest.mark.parametrize(
+    "error",
+    [Unavailable("draining"), StoreError("no connection"), AnswerWithdrawn("m-1 was deleted")],
+)
 def test_no_retries_means_one_attempt(error: InferScaleError) -> None:
     assert RetryPolicy().wait_s(1, error) is not None
     assert NO_RETRIES.wait_s(1, error) is None

@@ -32,6 +32,12 @@ class ChatServiceServicer(object):
     def Chat(self, request, context):
         """Streams: `retrieved` once, `served` once with the first token, `delta` for each piece of text,
         `done` once. Cancelling the call aborts the engine's request.
+
+        When a fact or turn that the chat has seen is deleted meanwhile, it is not answered from that.
+        Before the first token it is planned again: a second `retrieved`, with the version that it now
+        sees, takes the place of the first one. Behind it the call ends with ABORTED and the reason
+        `answer_withdrawn`: what came of the answer had seen what is gone. Ask again. An update lets an
+        answer end as it began.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

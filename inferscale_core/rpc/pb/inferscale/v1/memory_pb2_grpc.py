@@ -87,8 +87,9 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteMemory(self, request, context):
-        """Deletes a fact for good. No answer that starts afterwards is given from it. NOT_FOUND when it
-        is deleted already.
+        """Deletes a fact for good. No answer that starts afterwards is given from it, and a chat that is
+        being answered from it, or from what has seen it, ends or is planned again (`Chat`) before its
+        worker acknowledges. NOT_FOUND when it is deleted already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,7 +117,8 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTurns(self, request, context):
-        """Deletes turns, and drops the chunks that were encoded behind them.
+        """Deletes turns, and drops the chunks that were encoded behind them. Chats that are being answered
+        from such a chunk end or are planned again, as by a delete.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

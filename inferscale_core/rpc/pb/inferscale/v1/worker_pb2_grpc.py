@@ -51,7 +51,8 @@ class WorkerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Forget(self, request, context):
-        """Drops facts, and every chunk that depends on them, from the user cache and all tiers.
+        """Drops facts, and every chunk that depends on them, from the user cache and all tiers. Answers
+        once no chat that was given any of what is deleted is in the engine any more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
