@@ -9,13 +9,15 @@
 #   make bench-cpu       measure on this machine and draw docs/benchmarks.md's pictures again
 #   make clean           remove what was made here, .venv included; the packaged model stays cached
 #
-# Options: PYTHON=python3.12 (which Python makes .venv), ARGS='-k name' (more for pytest).
+# Options: PYTHON=python3.12 (which Python makes .venv), ARGS='-k name' (more for pytest),
+#          JOBS=1 (how many processes `make test` uses; each takes a core and up to 3 GB).
 
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
 PYTHON ?= python3
+JOBS ?= 2
 BIN := .venv/bin
 REQUIREMENTS := requirements/torch.txt requirements/cpu.txt pyproject.toml scripts/set_up.py
 
@@ -45,7 +47,7 @@ demo: .venv/ready-demo
 	@$(BIN)/python -m examples.demo $(if $(KEEP),--keep)
 
 test: .venv/ready-test
-	$(BIN)/python -m pytest -m "not system and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -m "not system and not gpu" -n $(JOBS) $(ARGS)
 
 test-system: .venv/ready-test
 	$(BIN)/python -m pytest -m "system and not gpu" $(ARGS)
