@@ -8,10 +8,8 @@ import shutil
 import socket
 from pathlib import Path
 
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
-
-from inferscale_core.settings import Settings
+from inferscale_core import settings as core
+from inferscale_core.settings import Settings, WrongSettings
 
 GB = 1_000_000_000
 MACHINE_MEMORY_GB = 7.5
@@ -39,28 +37,9 @@ class WrongSetting(NotReady):
 def read_settings() -> Settings:
     """Raises WrongSetting with every setting that is wrong, by its name in the environment."""
     try:
-        settings = Settings()
-    except ValidationError as error:
-        problems = [_problem(item["loc"], item["type"], item["msg"]) for item in error.errors()]
-        raise WrongSetting(f"{'; '.join(problems)}. All of them: docs/configuration.md") from None
-    except SettingsError as error:  # of a whole section, which would be JSON
-        raise WrongSetting(f"{error}. Each setting by itself: docs/configuration.md") from None
-    for setting, address in (
-        ("INFERSCALE_CONTROL__LISTEN", settings.control.listen),
-        ("INFERSCALE_WORKER__LISTEN", settings.worker.listen),
-    ):
-        host, _, port = address.rpartition(":")
-        if not (host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
-            raise WrongSetting(f"{setting} is {address!r} and must be host:port")
-    return settings
-
-
-def _problem(place: tuple[int | str, ...], kind: str, message: str) -> str:
-    """Without the value, which may be a secret."""
-    name = "INFERSCALE_" + "__".join(str(part).upper() for part in place)
-    if kind == "extra_forbidden":
-        return f"there is no setting {name}"
-    return f"{name}: {message[:1].lower()}{message[1:]}"
+        return core.read_settings()
+    except WrongSettings as error:
+        raise WrongSetting(f"{error}. All of them: docs/configuration.md") from None
 
 
 def check_packages() -> None:

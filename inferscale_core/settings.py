@@ -6,11 +6,42 @@ generated from these classes and the chart's values are checked against them.
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Literal
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+PREFIX = "INFERSCALE_"
+DELIMITER = "__"
+
+WRONG_SETTINGS = 2
+"""What a process ends with whose settings are wrong."""
+
+_LONGEST_SHOWN = 100
+"""Characters of a value."""
+
+
+def _host_and_port(address: str | None) -> str | None:
+    if address is not None:
+        host, _, port = address.rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+            raise ValueError("must be host:port")
+    return address
+
+
+Address = Annotated[str, AfterValidator(_host_and_port)]
+OptionalAddress = Annotated[str | None, AfterValidator(_host_and_port)]
 
 
 class _Section(BaseModel):
@@ -41,7 +72,7 @@ class DatabaseSettings(_Section):
 
 
 class ControlSettings(_Section):
-    listen: str = "127.0.0.1:7700"
+    listen: Address = "127.0.0.1:7700"
     """host:port of the public gRPC API and of SyncService."""
 
     internal_token: SecretStr = SecretStr("")
@@ -70,13 +101,13 @@ class WorkerSettings(_Section):
     worker_id: str = "worker-0"
     """Stable name; a restart under the same name keeps its place in routing."""
 
-    listen: str = "127.0.0.1:7710"
+    listen: Address = "127.0.0.1:7710"
     """host:port of WorkerService."""
 
-    advertise: str | None = None
+    advertise: OptionalAddress = None
     """host:port at which control reaches this worker. Default: `listen`."""
 
-    control: str = "127.0.0.1:7700"
+    control: Address = "127.0.0.1:7700"
     """host:port of control."""
 
     internal_token: SecretStr = SecretStr("")
@@ -217,8 +248,8 @@ class Settings(BaseSettings):
     """All sections. An unknown field in a section is refused."""
 
     model_config = SettingsConfigDict(
-        env_prefix="INFERSCALE_",
-        env_nested_delimiter="__",
+        env_prefix=PREFIX,
+        env_nested_delimiter=DELIMITER,
         frozen=True,
         extra="ignore",
     )
@@ -230,6 +261,83 @@ class Settings(BaseSettings):
     recipe: RecipeSettings = RecipeSettings()
     embedder: EmbedderSettings = EmbedderSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+
+
+class WrongSettings(Exception):
+    """The environment holds settings that a process cannot start with.
+
+    problems: a sentence for each, with the variable's name and what it may be. Never the value of a
+    secret, nor that of a variable we do not know, which may be a secret with a slip in its name.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+    def report(self, program: str) -> int:
+        """Write a line for each problem to stderr; returns the exit code."""
+        for problem in self.problems:
+            print(f"{program}: {problem}", file=sys.stderr)
+        return WRONG_SETTINGS
+
+
+def read_settings() -> Settings:
+    """What the environment says. Raises WrongSettings that names everything which is wrong."""
+    try:
+        return Settings()
+    except ValidationError as exc:
+        # Not the error itself: it quotes the values.
+        raise WrongSettings(*(_problem(item) for item in exc.errors())) from None
+    except SettingsError:
+        raise WrongSettings(*_whole_sections()) from None
+
+
+def variable(*place: str) -> str:
+    """The name in the environment: `variable("control", "lease_s")`."""
+    return PREFIX + DELIMITER.join(part.upper() for part in place)
+
+
+def missing(settings: Settings, *places: tuple[str, str]) -> list[str]:
+    """A problem for each of these (section, field) that is empty or None."""
+    problems = []
+    for section, field in places:
+        value = getattr(getattr(settings, section), field)
+        if isinstance(value, SecretStr):
+            value = value.get_secret_value()
+        if not value:
+            problems.append(f"{variable(section, field)} must be set")
+    return problems
+
+
+def _problem(item: Any) -> str:
+    """item: one of pydantic's error details."""
+    place = [str(part) for part in item["loc"]]
+    if item["type"] == "extra_forbidden":
+        return f"there is no setting {variable(*place)}"
+    message = item["msg"].removeprefix("Value error, ")
+    message = f"{message[:1].lower()}{message[1:]}"
+    if len(place) < 2 or _is_secret(place[0], place[1]):
+        return f"{variable(*place)}: {message}"
+    return f"{variable(*place)} is {str(item['input'])[:_LONGEST_SHOWN]!r}: {message}"
+
+
+def _is_secret(section: str, field: str) -> bool:
+    fields = _sections()[section].model_fields
+    return field not in fields or fields[field].annotation in (SecretStr, SecretStr | None)
+
+
+def _whole_sections() -> Iterator[str]:
+    """A section may be given as JSON in one variable, and there one is no JSON."""
+    for name in map(variable, _sections()):
+        try:
+            json.loads(os.environ.get(name, "{}"))
+        except ValueError:
+            yield f"{name} is not JSON; give each setting by itself, as {name}{DELIMITER}<FIELD>"
+
+
+def _sections() -> dict[str, type[BaseModel]]:
+    found = {name: field.annotation for name, field in Settings.model_fields.items()}
+    return {n: kind for n, kind in found.items() if isinstance(kind, type)}
 
 
 def set_engine_environment() -> None:

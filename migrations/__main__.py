@@ -7,8 +7,9 @@ import sys
 
 from sqlalchemy import make_url
 
-from inferscale_core.errors import InferScaleError, InvalidInput
-from inferscale_core.settings import Settings
+from inferscale_core.errors import InferScaleError
+from inferscale_core.settings import Settings, WrongSettings, missing, read_settings, variable
+from inferscale_core.store import url_problem
 from migrations.schema import head_revision, upgrade
 
 
@@ -20,7 +21,9 @@ def main() -> int:
         print(head_revision())
         return 0
     try:
-        _upgrade(Settings())
+        _upgrade(read_settings())
+    except WrongSettings as exc:
+        return exc.report("inferscale migrate")
     except InferScaleError as exc:
         print(f"{exc.code}: {exc}", file=sys.stderr)
         return 1
@@ -30,13 +33,18 @@ def main() -> int:
 
 def _upgrade(settings: Settings) -> None:
     database = settings.database
-    if database.admin_url is None or database.url is None:
-        raise InvalidInput(
-            "database", "set INFERSCALE_DATABASE__ADMIN_URL and INFERSCALE_DATABASE__URL"
-        )
+    problems = missing(settings, ("database", "admin_url"), ("database", "url"))
+    for field, url in (("admin_url", database.admin_url), ("url", database.url)):
+        problem = url_problem(url.get_secret_value()) if url else None
+        if problem:
+            problems.append(f"{variable('database', field)} {problem}")
+    if problems:
+        raise WrongSettings(*problems)
+    assert database.url is not None, "checked"
+    assert database.admin_url is not None, "checked"
     service = make_url(database.url.get_secret_value())
     if not service.username:
-        raise InvalidInput("database.url", "names no role")
+        raise WrongSettings(f"{variable('database', 'url')} names no role")
     upgrade(
         database.admin_url.get_secret_value(),
         service.username,

@@ -22,9 +22,10 @@ Written by `scripts/generate_config_docs.py` from `inferscale_core/settings.py`;
 writes it again and `make check` compares it.
 
 Services read their settings once, at start, from environment variables
-`INFERSCALE_<SECTION>__<FIELD>` (two underscores between section and field). A value that does not
-fit is refused at start with the name of the field, and so is an unknown field in a known section.
-Secrets are never logged. A restart applies a change; nothing is read again while a service runs.
+`INFERSCALE_<SECTION>__<FIELD>` (two underscores between section and field). With a value that does
+not fit, an unknown field in a known section, or without what must be set, a service ends with code
+2 and a line on stderr for each, which names the variable and what it may be. Secrets are never
+shown. A restart applies a change; nothing is read again while a service runs.
 """
 USED_BY = {
     "database": "control and migrations",

@@ -9,7 +9,7 @@ from typing import Any
 from inferscale_core.embedding.embedder import Embedder
 from inferscale_core.embedding.transformer import SentenceTransformerEmbedder
 from inferscale_core.errors import Unsupported
-from inferscale_core.settings import EmbedderSettings
+from inferscale_core.settings import EmbedderSettings, WrongSettings, variable
 
 PACKAGED = "packaged"
 _PACKAGED_ID = "all-MiniLM-L6-v2"
@@ -36,7 +36,10 @@ def load_embedder(settings: EmbedderSettings) -> Embedder:
 
 
 def load_model(settings: EmbedderSettings) -> Any:
-    """The sentence-transformers model in float32. Raises Unsupported when it is missing."""
+    """The sentence-transformers model in float32. Raises Unsupported when it is missing, and
+    WrongSettings for a device that is not there."""
+    _check_device(settings.device)
+
     from sentence_transformers import SentenceTransformer
 
     is_packaged = settings.model == PACKAGED
@@ -49,6 +52,18 @@ def load_model(settings: EmbedderSettings) -> Any:
     except OSError as exc:
         raise Unsupported(f"embedder {settings.model!r} cannot be loaded: {exc}") from exc
     return model.float()
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    if name == "auto":
+        return
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as exc:  # of a build without CUDA, the latter
+        reason = str(exc).split("\n")[0]
+        raise WrongSettings(f"{variable('embedder', 'device')} is {name!r}: {reason}") from exc
 
 
 def _packaged_folder() -> Path:

@@ -15,12 +15,21 @@ from typing import Any, get_args, get_type_hints
 
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.recipes import Recipe, recipe_by_name, storage_by_name
+from inferscale_core.settings import RecipeSettings, WrongSettings, variable
 
 SUFFIXES = (".toml", ".json")
 LIKE = "like"
 """Names the recipe that gives the fields which a file leaves out."""
 
 _TYPES = get_type_hints(Recipe)
+
+
+def recipe_from_settings(settings: RecipeSettings) -> Recipe:
+    """Raises WrongSettings."""
+    try:
+        return load_recipe(settings.name, settings.storage)
+    except InvalidInput as exc:
+        raise WrongSettings(f"{variable('recipe', 'name')}: {exc}") from exc
 
 
 def load_recipe(name_or_path: str, storage: str | None = None) -> Recipe:

@@ -31,6 +31,7 @@ from inferscale_core.store.requests import RequestLog, RequestOutcome
 from inferscale_core.store.tenants import ApiKeyRepository, TenantRepository
 from inferscale_core.store.transaction import SystemTransaction, TenantTransaction
 from inferscale_core.store.turns import TurnRepository
+from inferscale_core.store.urls import url_problem
 from inferscale_core.store.users import UserRepository
 from inferscale_core.store.workers import WorkerRegistry
 
@@ -64,4 +65,5 @@ __all__ = [
     "content_hash",
     "new_id",
     "service_url",
+    "url_problem",
 ]

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from inferscale_core.embedding import Embedder
-from inferscale_core.errors import Incompatible, InvalidInput
+from inferscale_core.errors import Incompatible
 from inferscale_core.ids import RecipeHash
-from inferscale_core.memory.recipe_files import load_recipe
+from inferscale_core.memory.recipe_files import recipe_from_settings
 from inferscale_core.memory.recipes import Recipe, Storage
 from inferscale_core.rpc.auth import SharedTokens
 from inferscale_core.rpc.pb.inferscale.v1 import chat_pb2, memory_pb2, sync_pb2, tenant_pb2
@@ -21,8 +21,15 @@ from inferscale_core.rpc.pb.inferscale.v1.tenant_pb2_grpc import (
     add_TenantServiceServicer_to_server,
 )
 from inferscale_core.rpc.server import RpcServer, ServerOptions
-from inferscale_core.settings import ControlSettings, DatabaseSettings, Settings
-from inferscale_core.store import JobHandlers, JobQueue, QueueTimes, Store
+from inferscale_core.settings import (
+    ControlSettings,
+    DatabaseSettings,
+    Settings,
+    WrongSettings,
+    missing,
+    variable,
+)
+from inferscale_core.store import JobHandlers, JobQueue, QueueTimes, Store, url_problem
 from inferscale_core.telemetry.logs import get_logger
 from services.control.auth import ControlAuthenticator
 from services.control.background import Background
@@ -74,7 +81,7 @@ class ControlApp:
     """
 
     def __init__(self, settings: Settings, embedder: Embedder) -> None:
-        """Raises InvalidInput for settings that are missing, Incompatible for another embedder."""
+        """Raises WrongSettings, or Incompatible for another embedder."""
         check_settings(settings)
         _check_embedder(settings, embedder)
         self._settings = settings.control
@@ -108,11 +115,18 @@ class ControlApp:
 
 
 def check_settings(settings: Settings) -> None:
-    """Before anything slow is loaded. Raises InvalidInput that names what must be set."""
-    if not settings.control.internal_token.get_secret_value():
-        raise InvalidInput("control.internal_token", "must be set")
-    if settings.database.url is None:
-        raise InvalidInput("database.url", "must be set")
+    """Before anything slow is loaded. Raises WrongSettings that names all that is."""
+    database = settings.database
+    problems = missing(settings, ("control", "internal_token"))
+    if database.url is None and database.embedded_dir is None:
+        problems.append(f"{variable('database', 'url')} must be set")
+    for field, url in (("url", database.url), ("listen_url", database.listen_url)):
+        problem = url_problem(url.get_secret_value()) if url is not None else None
+        if problem:
+            problems.append(f"{variable('database', field)} {problem}")
+    if problems:
+        raise WrongSettings(*problems)
+    recipe_from_settings(settings.recipe)
 
 
 def _check_embedder(settings: Settings, embedder: Embedder) -> None:
@@ -126,7 +140,7 @@ def _check_embedder(settings: Settings, embedder: Embedder) -> None:
 def _parts(settings: Settings, embedder: Embedder) -> Parts:
     store = _store(settings.database, embedder.identity.dimension)
     pool = EmbeddingPool(embedder, threads=settings.embedder.threads)
-    recipe: Recipe = load_recipe(settings.recipe.name)
+    recipe = recipe_from_settings(settings.recipe)
     directory = WorkerDirectory(
         store,
         lease_s=settings.control.lease_s,

@@ -15,7 +15,7 @@ from pathlib import Path
 from inferscale_core.errors import InferScaleError
 from inferscale_core.memory.recipe_files import load_recipe
 from inferscale_core.memory.recipes import Storage, storage_by_name
-from inferscale_core.settings import Settings
+from inferscale_core.settings import WrongSettings, read_settings
 from services.verification.run import Verification
 from services.worker.verdict import StorageResult, Verdict
 
@@ -27,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         verdict = _verify(options)
+    except WrongSettings as exc:
+        exc.report("inferscale verify")
+        return 1
     except InferScaleError as exc:
         print(f"inferscale verify: {exc}", file=sys.stderr)
         return 1
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _verify(options: argparse.Namespace) -> Verdict:
-    settings = Settings()
+    settings = read_settings()
     engine = settings.engine.model_copy(update={"model": options.model, "verdict": None})
     settings = settings.model_copy(update={"engine": engine})
     storages = [storage_by_name(name) for name in options.storage.split(",")]

@@ -8,7 +8,8 @@ import sys
 from contextlib import AsyncExitStack
 from typing import Any
 
-from inferscale_core.errors import InferScaleError, InvalidInput
+from inferscale_core.errors import InferScaleError
+from inferscale_core.memory.recipe_files import recipe_from_settings
 from inferscale_core.rpc.auth import SharedTokens
 from inferscale_core.rpc.channel import open_channel
 from inferscale_core.rpc.pb.inferscale.v1 import worker_pb2
@@ -16,7 +17,7 @@ from inferscale_core.rpc.pb.inferscale.v1.worker_pb2_grpc import (
     add_WorkerServiceServicer_to_server,
 )
 from inferscale_core.rpc.server import RpcServer
-from inferscale_core.settings import Settings
+from inferscale_core.settings import Settings, WrongSettings, missing, read_settings
 from inferscale_core.telemetry.logs import get_logger
 from inferscale_core.telemetry.setup import start_telemetry
 from services.worker.app import (
@@ -42,8 +43,6 @@ DRAIN_NOTICE_S = 0.5
 async def serve(settings: Settings) -> None:
     """Returns after an orderly end; raises when the worker cannot start or its engine dies."""
     token = settings.worker.internal_token.get_secret_value()
-    if not token:
-        raise InvalidInput("worker.internal_token", "must be set, as in control")
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(running_engine(settings))
         embedder, recipe, prompt_format = await load_text_parts(settings, running.model)
@@ -120,10 +119,25 @@ async def _ready_when_joined(server: RpcServer, lease: Lease) -> None:
     await server.set_ready(True)
 
 
+def check_settings(settings: Settings) -> None:
+    """Before anything slow is loaded. Raises WrongSettings."""
+    if problems := missing(settings, ("worker", "internal_token"), ("worker", "worker_id")):
+        raise WrongSettings(*problems)
+    recipe_from_settings(settings.recipe)
+
+
 def main() -> int:
     # While the engine starts, SIGTERM unwinds like any exit, so that its processes end too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    settings = Settings()
+    try:
+        settings = read_settings()
+        check_settings(settings)
+        return run(settings)
+    except WrongSettings as exc:
+        return exc.report("inferscale worker")
+
+
+def run(settings: Settings) -> int:
     telemetry = start_telemetry(
         settings.telemetry, service="inferscale-worker", instance=settings.worker.worker_id
     )

@@ -16,7 +16,7 @@ from inferscale_core.errors import Unsupported
 from inferscale_core.ids import WorkerId
 from inferscale_core.kv.disk_secret import StoreSecret
 from inferscale_core.memory.canonical import header_key
-from inferscale_core.memory.recipe_files import load_recipe
+from inferscale_core.memory.recipe_files import recipe_from_settings
 from inferscale_core.memory.recipes import Recipe
 from inferscale_core.prompt import PromptFormat
 from inferscale_core.retrieval import ChunkRules, SearchDevice
@@ -82,7 +82,7 @@ async def running_engine(settings: Settings) -> AsyncIterator[RunningEngine]:
     Raises Unsupported by name for what we refuse, and when a required verdict is not there.
     """
     model = await asyncio.to_thread(find_model, settings.engine)
-    storage = load_recipe(settings.recipe.name, settings.recipe.storage).storage
+    storage = recipe_from_settings(settings.recipe).storage
     if settings.engine.verdict is not None:
         path = Path(settings.engine.verdict).expanduser()
         require_verdict(path, model.revision, engine_version(), storage)
@@ -203,7 +203,7 @@ async def load_text_parts(
     settings: Settings, model: ModelFiles
 ) -> tuple[Embedder, Recipe, PromptFormat]:
     """The embedder and the prompt format. Raises Unsupported when the embedder is another."""
-    recipe = load_recipe(settings.recipe.name, settings.recipe.storage)
+    recipe = recipe_from_settings(settings.recipe)
     embedder = BatchingEmbedder(await asyncio.to_thread(load_embedder, settings.embedder))
     tokenizer = await asyncio.to_thread(load_tokenizer, model)
     return embedder, recipe, PromptFormat(tokenizer, recipe)

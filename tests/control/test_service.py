@@ -17,11 +17,11 @@ from inferscale_core.embedding import EmbedderIdentity
 from inferscale_core.errors import (
     Incompatible,
     InferScaleError,
-    InvalidInput,
     Unavailable,
     Unsupported,
 )
 from inferscale_core.rpc.pb.inferscale.v1 import worker_pb2
+from inferscale_core.settings import WrongSettings
 from inferscale_core.telemetry import names
 from services.control.app import ControlApp
 from tests.control.fake_embedder import FakeEmbedder
@@ -330,7 +330,7 @@ def test_settings_that_are_missing_are_named(database: Database, missing: str) -
         },
         "database": {"database": settings.database.model_copy(update={"url": None})},
     }[missing]
-    with pytest.raises(InvalidInput, match="must be set"):
+    with pytest.raises(WrongSettings, match=rf"INFERSCALE_\w*{missing.upper()}\w* must be set"):
         ControlApp(settings.model_copy(update=without), FakeEmbedder())
 
 

@@ -43,7 +43,7 @@ def test_a_setting_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_setting_out_of_bounds_is_named_with_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFERSCALE_CONTROL__LEASE_S", "0")
-    with pytest.raises(WrongSetting, match=r"INFERSCALE_CONTROL__LEASE_S: .*greater than or equal"):
+    with pytest.raises(WrongSetting, match=r"CONTROL__LEASE_S is '0': .*greater than or equal"):
         read_settings()
 
 
@@ -53,7 +53,7 @@ def test_an_address_without_host_or_port_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, address: str
 ) -> None:
     monkeypatch.setenv(name, address)
-    with pytest.raises(WrongSetting, match=rf"{name} is '{address}' and must be host:port"):
+    with pytest.raises(WrongSetting, match=rf"{name} is '{address}': must be host:port"):
         read_settings()
 
 
