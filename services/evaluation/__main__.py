@@ -27,7 +27,7 @@ from inferscale_core.settings import Settings, WrongSettings, read_settings
 from services.evaluation.api import ApiDriver
 from services.evaluation.asking import INSTRUCTION, Asking
 from services.evaluation.circumstances import circumstances
-from services.evaluation.dataset import first_questions
+from services.evaluation.dataset import first_questions, part_by_name
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import Prepared, load, prepare, save, without_vectors
 from services.evaluation.report import category_table, make_rows, plot, read_folder, table
@@ -73,6 +73,7 @@ def _locomo(options: argparse.Namespace) -> None:
         folder=options.out,
         with_text_again=options.text_again,
         made=circumstances(with_engine=options.direct),
+        part=part_by_name(options.part) if options.part else None,
     )
     if options.direct:
         asyncio.run(run_direct(settings, prepared, wanted))
@@ -171,6 +172,11 @@ def _add_locomo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of scores, begun or new")
     parser.add_argument("--against", help="a recipe that the others are compared with as well")
     parser.add_argument("--limit", type=int, help="only the first so many questions")
+    parser.add_argument(
+        "--part",
+        help="with --direct: 1/3 asks a third of the questions, alike in conversations and "
+        "categories; the report has all parts that the folder has",
+    )
     parser.add_argument("--at-once", type=int, default=256, help="questions in the engine")
     parser.add_argument("--max-tokens", type=int, default=32, help="of an answer")
     parser.add_argument(

@@ -20,7 +20,7 @@ from inferscale_core.retrieval import UserSnapshot
 from inferscale_core.settings import EmbedderSettings, WorkerSettings
 from services.evaluation.asking import Asking
 from services.evaluation.at_once import ask_all
-from services.evaluation.dataset import Question
+from services.evaluation.dataset import Conversation, Part, Question
 from services.evaluation.memory_source import PreparedMemory
 from services.evaluation.prepared import Prepared, PreparedVectors
 from services.evaluation.progress import Progress
@@ -43,7 +43,10 @@ class Ask:
 
 
 class DirectDriver:
-    """One recipe on one running engine. `encode` first; `close` gives its chunks back."""
+    """One recipe on one running engine. `encode` first; `close` gives its chunks back.
+
+    part: of the questions; None means all.
+    """
 
     def __init__(
         self,
@@ -54,11 +57,13 @@ class DirectDriver:
         asking: Asking,
         *,
         at_once: int,
+        part: Part | None = None,
     ) -> None:
         self._running = running
         self._prepared = prepared
         self._asking = asking
         self._at_once = at_once
+        self._places = None if part is None else part.places(prepared.conversations)
         self._memory = PreparedMemory(prepared, recipe, TenantId(f"evaluation-{recipe.hash}"))
         self._format = PromptFormat(tokenizer, recipe)
         self._embedder = PreparedVectors(prepared)
@@ -122,7 +127,10 @@ class DirectDriver:
         return [score for score, _ in scored[::-1]]
 
     async def asks(self, k: int) -> list[Ask]:
-        """Every question. Raises EngineError when one of the facts found for it has no chunk."""
+        """Every question of the part.
+
+        Raises EngineError when one of the facts found for it has no chunk.
+        """
         snapshots: dict[str, UserSnapshot] = {
             user.user_id: await self._parts.users.at_least(user) for user in self._memory.users()
         }
@@ -158,6 +166,8 @@ class DirectDriver:
         for conversation in self._prepared.conversations:
             snapshot = snapshots[conversation.name]
             for number, question in enumerate(conversation.questions):
+                if not self._is_asked(conversation, number):
+                    continue
                 messages = self._asking.messages(question)
                 plans = [
                     planner.plan(
@@ -172,6 +182,9 @@ class DirectDriver:
                 ]
                 _check_plans(*plans, num_text=self._parts.rules.recipe.text_facts)
                 yield Ask(conversation.name, number, question, *plans)
+
+    def _is_asked(self, conversation: Conversation, number: int) -> bool:
+        return self._places is None or (conversation.name, number) in self._places
 
     async def _ask_text(self, ask: Ask) -> tuple[QuestionScore, FirstTokens]:
         score = await self._scorer.score(

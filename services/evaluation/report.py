@@ -13,16 +13,19 @@ from inferscale_core.errors import InvalidInput
 from services.evaluation.bootstrap import mean_interval
 from services.evaluation.locomo import CATEGORIES
 from services.evaluation.plot import Line, line_plot
-from services.evaluation.scores import QuestionScore, ScoreFile, load_scores
+from services.evaluation.scores import PART_MARK, QuestionScore, ScoreFile, joined, load_scores
 
 TEXT, TEXT_AGAIN = "text", "text-again"
 Row = dict[str, Any]
 
 
 def read_folder(folder: Path) -> list[ScoreFile]:
-    """Every score file. Raises InvalidInput when they are not of one data set, model and way of
-    asking."""
-    files = [load_scores(path) for path in sorted(folder.glob("*.json"))]
+    """Every score file, those of parts put together. Raises InvalidInput when they are not of one
+    data set, model and way of asking."""
+    by_stem: dict[str, list[ScoreFile]] = defaultdict(list)
+    for path in sorted(folder.glob("*.json")):
+        by_stem[path.stem.partition(PART_MARK)[0]].append(load_scores(path))
+    files = [file for parts in by_stem.values() for file in parts]
     if not files:
         raise InvalidInput("out", f"{folder} holds no scores")
     first = files[0].about
@@ -34,7 +37,14 @@ def read_folder(folder: Path) -> list[ScoreFile]:
             first.asked,
         ):
             raise InvalidInput("out", f"{folder} mixes scores of {first} and {about}")
-    return files
+    return [_whole(folder, stem, parts) for stem, parts in by_stem.items()]
+
+
+def _whole(folder: Path, stem: str, parts: Sequence[ScoreFile]) -> ScoreFile:
+    file = joined(parts)
+    if len({_place(score) for score in file.scores}) < len(file.scores):
+        raise InvalidInput("out", f"parts of {folder / stem} have questions in common")
+    return file
 
 
 def make_rows(files: Iterable[ScoreFile], against: str | None = None) -> list[Row]:
@@ -61,6 +71,11 @@ def _row(
     others: Mapping[tuple[str, int], QuestionScore],
 ) -> Row:
     scores = file.scores
+    missing = sum(score.prompt not in text_by_prompt for score in scores)
+    if missing:
+        raise InvalidInput(
+            "out", f"text mode was not asked {missing} of the prompts of {file.mode}"
+        )
     pairs = [(score, text_by_prompt[score.prompt]) for score in scores]
     row: Row = {
         "recipe": file.mode,

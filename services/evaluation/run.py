@@ -18,10 +18,11 @@ from inferscale_core.memory.recipes import Recipe, Storage
 from inferscale_core.settings import RecipeSettings, Settings
 from services.evaluation.api import ApiDriver
 from services.evaluation.asking import Asking, wording_digest
+from services.evaluation.dataset import Part
 from services.evaluation.direct import Ask, DirectDriver
 from services.evaluation.prepared import Prepared
 from services.evaluation.report import TEXT, TEXT_AGAIN
-from services.evaluation.scores import About, ScoreFile, load_scores
+from services.evaluation.scores import PART_MARK, About, ScoreFile, load_scores
 from services.worker.app import RunningEngine, running_engine
 from services.worker.engine.model_files import load_tokenizer
 
@@ -30,7 +31,7 @@ from services.worker.engine.model_files import load_tokenizer
 class Wanted:
     """recipes: with the storage each is to be measured with. at_once: questions in the engine.
     with_text_again: ask text mode a second time, to know how far it is from itself. made: kept with
-    every score."""
+    every score. part: of the questions; None means all."""
 
     recipes: tuple[Recipe, ...]
     ks: tuple[int, ...]
@@ -39,6 +40,12 @@ class Wanted:
     folder: Path
     with_text_again: bool
     made: Mapping[str, Any]
+    part: Part | None = None
+
+    def path(self, mode: str, k: int) -> Path:
+        """Of the scores of one way of asking."""
+        behind = "" if self.part is None else f"{PART_MARK}{self.part.number}of{self.part.total}"
+        return self.folder / f"{mode}-k{k}{behind}.json"
 
 
 async def run_direct(settings: Settings, prepared: Prepared, wanted: Wanted) -> None:
@@ -90,6 +97,7 @@ async def _run_storage(
                 tokenizer,
                 wanted.asking,
                 at_once=wanted.at_once,
+                part=wanted.part,
             )
             await _run_recipe(running, driver, prepared, wanted, recipe)
 
@@ -110,7 +118,7 @@ async def _run_recipe(
         file = ScoreFile(
             about, recipe.name, recipe.storage.value, tuple(scores), cost=cost, made=wanted.made
         )
-        file.save(_path(wanted.folder, recipe, k))
+        file.save(_path(wanted, recipe, k))
     await driver.close()
 
 
@@ -118,7 +126,7 @@ async def _text_scores(
     driver: DirectDriver, asks: Sequence[Ask], about: About, wanted: Wanted, recipe: Recipe
 ) -> ScoreFile:
     """Those of the folder, or asked now. The same for all recipes that word alike."""
-    path = wanted.folder / f"{TEXT}-{wording_digest(recipe)}-k{about.k}.json"
+    path = wanted.path(f"{TEXT}-{wording_digest(recipe)}", about.k)
     if path.exists():
         file = load_scores(path)
         _check_same(path, file.about, about)
@@ -145,11 +153,11 @@ def _check_same(path: Path, found: About, expected: About) -> None:
 
 
 def _missing_ks(wanted: Wanted, recipe: Recipe) -> list[int]:
-    return [k for k in wanted.ks if not _path(wanted.folder, recipe, k).exists()]
+    return [k for k in wanted.ks if not _path(wanted, recipe, k).exists()]
 
 
-def _path(folder: Path, recipe: Recipe, k: int) -> Path:
-    return folder / f"{recipe.name}-{recipe.storage}-k{k}.json"
+def _path(wanted: Wanted, recipe: Recipe, k: int) -> Path:
+    return wanted.path(f"{recipe.name}-{recipe.storage}", k)
 
 
 def _by_storage(recipes: Sequence[Recipe]) -> Iterator[Recipe]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from inferscale_core.errors import InvalidInput
 from services.evaluation.dataset import Question
 from services.evaluation.squad import token_f1
 from services.worker.scoring import PlanScore
+
+PART_MARK = "-part"
+"""In the name of a file that holds a part of the questions: behind it stands which."""
 
 FirstTokens = Mapping[int, float]
 """Log-probabilities of the likeliest first tokens of an answer."""
@@ -109,6 +112,16 @@ def load_scores(path: Path) -> ScoreFile:
         )
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise InvalidInput("out", f"{path} holds no scores: {exc}") from exc
+
+
+def joined(parts: Sequence[ScoreFile]) -> ScoreFile:
+    """Scores of one way of asking, of which each file has other questions."""
+    first = parts[0]
+    return replace(
+        first,
+        scores=tuple(score for part in parts for score in part.scores),
+        compared=tuple(tokens for part in parts for tokens in part.compared),
+    )
 
 
 def judge(

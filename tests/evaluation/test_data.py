@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.recipes import RECIPES, Recipe
-from services.evaluation.dataset import first_questions
+from services.evaluation.dataset import Conversation, Part, Question, first_questions, part_by_name
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import PreparedVectors, load, prepare, save
 from services.evaluation.squad import token_f1
@@ -47,6 +48,33 @@ def test_the_first_questions_are_asked_of_their_conversations_alone(tmp_path: Pa
         kept = first_questions(both, limit)
         assert [len(conversation.questions) for conversation in kept] == sizes
         assert all(len(conversation.facts) == 8 for conversation in kept)
+
+
+def test_parts_hold_every_question_once_and_share_out_conversations_and_categories() -> None:
+    questions = tuple(Question(f"Question {n}?", "yes", 1 + n % 2) for n in range(12))
+    both = [Conversation(name, (), (), questions) for name in ("1", "2")]
+    parts = [Part(number, 3).places(both) for number in (1, 2, 3)]
+    assert [len(part) for part in parts] == [8, 8, 8]
+    assert frozenset().union(*parts) == {(c.name, n) for c in both for n in range(12)}
+    for part in parts:
+        kinds = Counter((name, questions[number].category) for name, number in part)
+        assert set(kinds.values()) == {2}
+    assert Part(1, 1).places(both) == frozenset().union(*parts)
+
+
+def test_what_is_in_a_part_depends_on_the_questions_and_not_on_their_order() -> None:
+    questions = tuple(Question(f"Question {n}?", "yes", 4) for n in range(30))
+    there, back = (Conversation("1", (), (), order) for order in (questions, questions[::-1]))
+    chosen = {questions[number].text for _, number in Part(2, 3).places([there])}
+    assert chosen == {questions[29 - number].text for _, number in Part(2, 3).places([back])}
+    assert chosen != {question.text for question in questions[1::3]}
+
+
+@pytest.mark.parametrize("name", ["0/3", "4/3", "1", "a/b", "-1/3", "1/3/3", ""])
+def test_a_part_that_is_none_is_refused(name: str) -> None:
+    assert part_by_name("3/3") == Part(3, 3)
+    with pytest.raises(InvalidInput, match=r"1/3"):
+        part_by_name(name)
 
 
 def test_a_fact_that_is_stated_twice_is_one_fact(tmp_path: Path) -> None:

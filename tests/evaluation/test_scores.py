@@ -111,6 +111,34 @@ def test_rows_compare_every_recipe_with_text_mode_over_the_same_questions(tmp_pa
     assert sum(part["n"] for part in text["f1_by_category"].values()) == 40
 
 
+def test_a_report_puts_the_parts_of_the_questions_together(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    for path in folder_with(whole).glob("*.json"):
+        file = load_scores(path)
+        for number in (1, 2):
+            of_part = slice(number - 1, None, 2)
+            part = replace(file, scores=file.scores[of_part], compared=file.compared[of_part])
+            part.save(parts / f"{path.stem}-part{number}of2.json")
+    rows, expected = (make_rows(read_folder(folder), against="worse") for folder in (parts, whole))
+    figures = ("recipe", "k", "n", "f1", "nll", "kl_first", "top1", "exact", "nll_to_text")
+    assert [[row[name] for name in figures] for row in rows] == [
+        [row[name] for name in figures] for row in expected
+    ]
+    (parts / "text-k5-part2of2.json").unlink()
+    with pytest.raises(InvalidInput, match=r"text mode was not asked"):
+        make_rows(read_folder(parts))
+
+
+def test_parts_with_a_question_in_common_are_refused(tmp_path: Path) -> None:
+    path = folder_with(tmp_path) / "a-k5.json"
+    path.rename(path.with_name("a-k5-part1of2.json"))
+    load_scores(path.with_name("a-k5-part1of2.json")).save(tmp_path / "a-k5-part2of3.json")
+    with pytest.raises(InvalidInput, match=r"a-k5 have questions in common"):
+        read_folder(tmp_path)
+
+
 def test_scores_of_two_models_are_not_put_in_one_report(tmp_path: Path) -> None:
     folder_with(tmp_path)
     other = replace(ABOUT, model_revision="tiny@2")
