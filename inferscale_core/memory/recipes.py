@@ -63,12 +63,16 @@ _BOUNDS = {
     "num_recent": (0, 256),
     "num_turns": (0, 1000),
     "newest_facts": (1, 1_000_000),
+    "chapter": (2, 1_000_000),
     "max_depth": (2, 256),
     "max_fact_tokens": (1, 8192),
     "text_facts": (0, MAX_TEXT_FACTS),
 }
 _SERVING_ONLY = frozenset({"name", "text_facts"})
 """Fields that change no chunk."""
+
+_HASHED_WHEN_SET = frozenset({"chapter"})
+"""Fields that came after chunks were stored: a recipe without them keeps the hash it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ class Recipe:
     fact_order, facts_as: how these facts stand there.
     num_turns: conversation turns before the fact's source turn in the prefix, as text.
     newest_facts: earlier facts are taken from this many newest ones; None means all.
+    chapter: earlier facts are taken from the fact's own chapter only: so many memory versions in a
+    row, of which every fact and turn that was written has one. None means no chapters.
     max_depth: how long a chain of chunks that saw each other may get; None means any length. A fact
     that would make it longer sees its earlier facts as text, and begins a new chain.
     max_fact_tokens: a longer fact is refused when it is added.
@@ -104,6 +110,7 @@ class Recipe:
     facts_as: PrefixFacts = PrefixFacts.INJECTED
     num_turns: int = 0
     newest_facts: int | None = None
+    chapter: int | None = None
     max_depth: int | None = None
     header: str = HEADER
     footer: str = FOOTER
@@ -165,7 +172,11 @@ class Recipe:
 @lru_cache(maxsize=64)
 def _hash(recipe: Recipe) -> RecipeHash:
     """Kept, since every chunk's key asks for it: 0.1 ms for each chunk of a user else."""
-    fields = {key: value for key, value in asdict(recipe).items() if key not in _SERVING_ONLY}
+    fields = {
+        key: value
+        for key, value in asdict(recipe).items()
+        if key not in _SERVING_ONLY and (value is not None or key not in _HASHED_WHEN_SET)
+    }
     text = json.dumps(fields, sort_keys=True, ensure_ascii=True)
     return RecipeHash(hashlib.sha256(text.encode()).hexdigest()[:16])
 

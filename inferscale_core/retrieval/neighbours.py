@@ -20,14 +20,15 @@ def nearest_earlier(
     vectors: FactVectors,
     *,
     limit: int,
-    newest_facts: int | None,
+    begins: Sequence[int],
     num_skipped: int = 0,
 ) -> dict[FactId, tuple[FactId, ...]]:
     """For each wanted fact its `limit` most similar earlier facts, most similar first.
 
-    order: the facts that may be chosen or wanted, earliest first. newest_facts: only that many
-    facts just before the wanted one are looked at, without the `num_skipped` newest of them. Ties
-    go to the older fact id. The same on every device: chunk keys depend on it.
+    order: the facts that may be chosen or wanted, earliest first. begins: for each place in it the
+    first place that is looked at; from there on all before the wanted one are, without the
+    `num_skipped` newest. Ties go to the older fact id. The same on every device: chunk keys depend
+    on it.
     """
     wanted = list(wanted)
     if limit == 0 or not wanted:
@@ -44,8 +45,9 @@ def nearest_earlier(
         rows = torch.tensor([vectors.row_of(fact_id) for fact_id in block], device=matrix.device)
         own = places[rows][:, None]
         allowed = places[None] < own - num_skipped
-        if newest_facts is not None:
-            allowed &= places[None] >= own - newest_facts
+        if any(begins):
+            first = [begins[place_by_id[fact_id]] for fact_id in block]
+            allowed &= places[None] >= torch.tensor(first, device=matrix.device)[:, None]
         scores = similarities(matrix[rows], matrix).masked_fill_(~allowed, -torch.inf)
         indices = best(scores, limit)[1].tolist()
         counts = allowed.sum(dim=1).clamp(max=limit).tolist()

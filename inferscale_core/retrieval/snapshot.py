@@ -8,6 +8,7 @@ removed one, and follows changed keys through what was encoded behind them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -160,24 +161,40 @@ class UserSnapshot:
         """
         recipe = self.rules.recipe
         order = [i for i, fact in self.facts.items() if self.rules.is_encodable(fact)]
+        begins = self._begins(order)
         nearest = nearest_earlier(
             [i for i in order if i in stale],
             order,
             self.vectors,
             limit=recipe.num_neighbours,
-            newest_facts=recipe.newest_facts,
+            begins=begins,
             num_skipped=recipe.num_recent,
         )
         return {
-            i: nearest[i] + self._recent(order, place) if i in nearest else self._considered[i]
+            i: nearest[i] + self._recent(order, begins[place], place)
+            if i in nearest
+            else self._considered[i]
             for place, i in enumerate(order)
         }
 
-    def _recent(self, order: Sequence[FactId], place: int) -> tuple[FactId, ...]:
+    def _begins(self, order: Sequence[FactId]) -> list[int]:
+        """For each place the first one whose fact may stand before it."""
+        recipe = self.rules.recipe
+        versions = [self.facts[fact_id].memory_version for fact_id in order]
+        begins = [0] * len(order)
+        for place, version in enumerate(versions):
+            if recipe.newest_facts is not None:
+                begins[place] = max(0, place - recipe.newest_facts)
+            if recipe.chapter is not None:
+                opening = version - version % recipe.chapter
+                begins[place] = max(begins[place], bisect_left(versions, opening))
+        return begins
+
+    def _recent(self, order: Sequence[FactId], begin: int, place: int) -> tuple[FactId, ...]:
         """The facts just before a place that the recipe wants, newest first; of a running sequence
         no more than one beyond what the prompt has room for."""
         recipe = self.rules.recipe
-        window = place if recipe.newest_facts is None else min(place, recipe.newest_facts)
+        window = place - begin
         if not recipe.running_sequence:
             window = min(window, recipe.num_recent)
         earlier = order[place - window : place][::-1]

@@ -29,6 +29,7 @@ OTHERS: dict[str, Any] = {
     "facts_as": PrefixFacts.TEXT,
     "num_turns": 1,
     "newest_facts": 99,
+    "chapter": 512,
     "max_depth": 4,
     "header": "Other:\n",
     "footer": "Over.\n",
@@ -54,6 +55,12 @@ def test_a_recipes_hash_covers_all_that_changes_a_chunk_and_nothing_else() -> No
         "text_facts",
     }
     assert Recipe("two", num_neighbours=8, text_facts=4).hash == base.hash
+
+
+def test_a_field_that_came_later_leaves_the_hash_of_recipes_without_it_as_it_was() -> None:
+    """Their chunks are stored under it, also on disks."""
+    assert RECIPES["progressive-32"].hash == "217eda5a8a51db8b"
+    assert Recipe("x", num_neighbours=32, chapter=512).hash != "217eda5a8a51db8b"
 
 
 def test_the_page_of_recipes_lists_every_one() -> None:
@@ -83,6 +90,7 @@ def test_every_recipe_by_name_is_another() -> None:
         ({"num_recent": 257}, r"recipe.num_recent: 257 is not in 0..256"),
         ({"num_turns": 1001}, r"recipe.num_turns: 1001 is not in 0..1000"),
         ({"newest_facts": 0}, r"recipe.newest_facts: 0 is not in 1..1000000"),
+        ({"chapter": 1}, r"recipe.chapter: 1 is not in 2..1000000"),
         ({"max_depth": 1}, r"recipe.max_depth: 1 is not in 2..256"),
         ({"max_fact_tokens": 0}, r"recipe.max_fact_tokens: 0 is not in 1..8192"),
         ({"text_facts": 101}, r"recipe.text_facts: 101 is not in 0..100"),

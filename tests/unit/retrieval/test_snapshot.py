@@ -77,6 +77,22 @@ def test_neighbours_come_from_the_newest_facts_only_when_the_recipe_says_so() ->
     assert prefix(snapshot.apply(delta(version=5, removed=["c"])), "d") == ["a"]
 
 
+def test_earlier_facts_come_from_a_facts_own_chapter_only() -> None:
+    facts = [fact("a", 4), fact("b", 5), fact("c", 6), fact("d", 7), fact("e", 8), fact("f", 9)]
+    vectors = [EAST, NORTH, NORTH, EAST, EAST, EAST]
+    of = recipe(num_neighbours=2, num_recent=1, chapter=4)
+    snapshot = empty(rules(of)).apply(delta(facts, vectors=vectors))
+    assert [prefix(snapshot, i) for i in "abcd"] == [[], ["a"], ["b", "a"], ["c", "b", "a"]]
+    assert [prefix(snapshot, i) for i in "ef"] == [[], ["e"]]
+    running = rules(recipe(0, running_sequence=True, chapter=4))
+    snapshot = empty(running).apply(delta(facts, vectors=vectors))
+    assert [prefix(snapshot, i) for i in "def"] == [["a", "b", "c"], [], ["e"]]
+    fewer = snapshot.apply(delta(version=10, removed=["a", "b"]))
+    assert [prefix(fewer, i) for i in "def"] == [["c"], [], ["e"]]
+    for fact_id in map(FactId, "ef"):
+        assert fewer.specs[fact_id].key == snapshot.specs[fact_id].key
+
+
 def test_recent_facts_stand_before_the_nearest_of_the_others() -> None:
     facts = [fact(name, place) for place, name in enumerate("abcdef", 1)]
     vectors = [NORTH, EAST, NORTH_EAST, EAST, NORTH, NORTH]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from hypothesis import given, settings
@@ -30,6 +30,7 @@ _rules = st.builds(
             num_neighbours=st.integers(1, 4),
             num_recent=st.integers(0, 3),
             newest_facts=st.one_of(st.none(), st.integers(1, 4)),
+            chapter=st.one_of(st.none(), st.integers(2, 6)),
             max_depth=st.one_of(st.none(), st.integers(2, 3)),
             fact_order=st.sampled_from(FactOrder),
             num_turns=st.integers(0, 2),
@@ -39,6 +40,7 @@ _rules = st.builds(
             num_neighbours=st.integers(0, 3),
             num_recent=st.integers(0, 2),
             newest_facts=st.one_of(st.none(), st.integers(1, 4)),
+            chapter=st.one_of(st.none(), st.integers(2, 6)),
             facts_as=st.just(PrefixFacts.TEXT),
         ),
         st.builds(
@@ -46,6 +48,7 @@ _rules = st.builds(
             num_neighbours=st.just(0),
             running_sequence=st.just(True),
             newest_facts=st.one_of(st.none(), st.integers(1, 4)),
+            chapter=st.one_of(st.none(), st.integers(2, 6)),
         ),
         st.builds(
             recipe,
@@ -166,6 +169,25 @@ def test_a_user_whose_fact_was_deleted_equals_one_who_never_had_it(
     deleted = empty(of).apply(delta(facts)).apply(delta(version=99, removed=[gone.fact_id]))
     never = empty(of).apply(delta([f for f in facts if f is not gone], version=99))
     assert deleted.specs == never.specs
+
+
+@settings(max_examples=100, deadline=None)
+@given(of=_rules, steps=st.lists(_step, min_size=8, max_size=40), pick=st.integers(0, 40))
+def test_a_delete_changes_no_chunk_of_another_chapter(
+    of: ChunkRules, steps: list[tuple[str, int, int]], pick: int
+) -> None:
+    of = replace(of, recipe=replace(of.recipe, chapter=6))
+    history = History()
+    for step in steps:
+        history.write(*step)
+    before = history.take(empty(of))
+    if not before.facts:
+        return
+    gone = before.facts[sorted(before.facts)[pick % len(before.facts)]]
+    after = before.apply(delta(version=history.version + 1, removed=[gone.fact_id]))
+    changed = {i for i, spec in after.specs.items() if before.specs[i].key != spec.key}
+    assert {after.facts[i].memory_version // 6 for i in changed} <= {gone.memory_version // 6}
+    assert len(changed) < 6
 
 
 def encode(spec: ChunkSpec, contents: dict[ChunkKey, str], tokens: tuple[int, ...]) -> str:
