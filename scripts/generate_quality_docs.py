@@ -18,7 +18,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from services.evaluation.report import Row, category_table, plot, table  # noqa: E402
+from services.evaluation.report import (  # noqa: E402
+    Row,
+    category_table,
+    comparison_table,
+    nll_plot,
+    plot,
+    table,
+)
 
 ROWS = ROOT / "benchmarks" / "results" / "quality.json"
 PAGE = ROOT / "docs" / "quality.md"
@@ -67,6 +74,7 @@ def rendered(rows: Sequence[Row], page: str) -> dict[Path, str]:
     files = {PAGE: _PLACE.sub(lambda match: f"{match[1]}{body}{match[3]}", page)}
     for model, own in _by_model(rows):
         files[ROOT / "docs" / _plot_name(model)] = plot(own)
+        files[ROOT / "docs" / _plot_name(model, "nll")] = nll_plot(own)
     return files
 
 
@@ -78,7 +86,9 @@ def _sections(rows: Sequence[Row]) -> Iterator[str]:
     for model, own in _by_model(rows):
         yield f"### {model}\n"
         yield f"![Token F1 over the number of facts]({_plot_name(model)})\n"
+        yield f"![NLL less text mode's over the number of facts]({_plot_name(model, 'nll')})\n"
         yield table(own)
+        yield comparison_table(own)
         yield category_table(own)
         yield _costs(own)
         yield _source(own)
@@ -131,8 +141,9 @@ def _model(row: Row) -> str:
     return name
 
 
-def _plot_name(model: str) -> str:
-    return f"quality-{re.sub(r'[^a-z0-9]+', '-', model.lower()).strip('-')}.svg"
+def _plot_name(model: str, figure: str = "") -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", f"{model} {figure}".lower()).strip("-")
+    return f"quality-{name}.svg"
 
 
 def _identity(row: Row) -> tuple[Any, ...]:

@@ -30,7 +30,15 @@ from services.evaluation.circumstances import circumstances
 from services.evaluation.dataset import first_questions, part_by_name
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import Prepared, load, prepare, save, without_vectors
-from services.evaluation.report import category_table, make_rows, plot, read_folder, table
+from services.evaluation.report import (
+    category_table,
+    comparison_table,
+    make_rows,
+    nll_plot,
+    plot,
+    read_folder,
+    table,
+)
 from services.evaluation.run import Wanted, run_api, run_direct
 
 
@@ -57,6 +65,8 @@ def _locomo(options: argparse.Namespace) -> None:
     settings = read_settings()
     engine = settings.engine.model_copy(update={"model": options.model})
     settings = settings.model_copy(update={"engine": engine})
+    if options.part and not options.direct:
+        raise InvalidInput("part", "is for --direct")
     if options.data is None:
         prepared = load(options.prepared)
     elif options.direct:
@@ -101,15 +111,18 @@ async def _through_api(options: argparse.Namespace, prepared: Prepared, wanted: 
 
 
 def _report(options: argparse.Namespace) -> None:
-    rows = make_rows(read_folder(options.out), options.against)
+    against = [name for name in (options.against or "").split(",") if name]
+    rows = make_rows(read_folder(options.out), against)
     folder = options.out / "report"
     folder.mkdir(exist_ok=True)
     (folder / "rows.json").write_text(
         "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"
     )
-    (folder / "table.md").write_text(f"{table(rows)}\n{category_table(rows)}")
+    tables = "\n".join(filter(None, (table(rows), comparison_table(rows), category_table(rows))))
+    (folder / "table.md").write_text(tables)
     (folder / "f1.svg").write_text(plot(rows))
-    print(f"{table(rows)}\n{category_table(rows)}", end="")
+    (folder / "nll.svg").write_text(nll_plot(rows))
+    print(tables, end="")
 
 
 def _prepared_from_data(options: argparse.Namespace, settings: Settings) -> Prepared:
@@ -145,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_locomo(commands.add_parser("locomo", help="ask a model and score its answers"))
     report = commands.add_parser("report", help="table, rows and plot from scores")
     report.add_argument("out", type=Path, help="folder of scores")
-    report.add_argument("--against", help="a recipe that the others are compared with as well")
+    report.add_argument("--against", help="recipes that the others are compared with as well")
     report.set_defaults(run=_report)
     return parser
 
@@ -170,7 +183,7 @@ def _add_locomo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipes", default="progressive-32", help="names or files")
     parser.add_argument("--storage", default="", help="instead of the recipes' own, one or several")
     parser.add_argument("--out", type=Path, required=True, help="folder of scores, begun or new")
-    parser.add_argument("--against", help="a recipe that the others are compared with as well")
+    parser.add_argument("--against", help="recipes that the others are compared with as well")
     parser.add_argument("--limit", type=int, help="only the first so many questions")
     parser.add_argument(
         "--part",

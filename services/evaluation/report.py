@@ -47,10 +47,10 @@ def _whole(folder: Path, stem: str, parts: Sequence[ScoreFile]) -> ScoreFile:
     return file
 
 
-def make_rows(files: Iterable[ScoreFile], against: str | None = None) -> list[Row]:
+def make_rows(files: Iterable[ScoreFile], against: Sequence[str] = ()) -> list[Row]:
     """One row for each way of asking and k, compared with text mode over the same questions.
 
-    against: a recipe that all others are compared with as well, in F1.
+    against: recipes that all others are compared with as well, over the questions that both have.
     """
     by_k: dict[int, list[ScoreFile]] = defaultdict(list)
     for file in files:
@@ -58,18 +58,18 @@ def make_rows(files: Iterable[ScoreFile], against: str | None = None) -> list[Ro
     return [row for k in sorted(by_k) for row in _rows_of(by_k[k], against)]
 
 
-def _rows_of(files: Sequence[ScoreFile], against: str | None) -> list[Row]:
+def _rows_of(files: Sequence[ScoreFile], against: Sequence[str]) -> list[Row]:
     texts = {score.prompt: score for file in files if file.mode == TEXT for score in file.scores}
-    others = {_place(s): s for file in files if file.mode == against for s in file.scores}
     ordered = sorted(files, key=lambda file: (file.mode != TEXT, file.mode, file.dtype))
-    return [_row(file, texts, others if file.mode != against else {}) for file in ordered]
+    # The first of a recipe that was measured with several storages: as in the engine's cache.
+    others = {file.mode: file for file in reversed(ordered) if file.mode in against}
+    return [
+        _row(file, texts) | _compared(file, [others[name] for name in against if name in others])
+        for file in ordered
+    ]
 
 
-def _row(
-    file: ScoreFile,
-    text_by_prompt: Mapping[str, QuestionScore],
-    others: Mapping[tuple[str, int], QuestionScore],
-) -> Row:
+def _row(file: ScoreFile, text_by_prompt: Mapping[str, QuestionScore]) -> Row:
     scores = file.scores
     missing = sum(score.prompt not in text_by_prompt for score in scores)
     if missing:
@@ -95,12 +95,25 @@ def _row(
         "asked": file.about.asked,
         **file.made,
     }
-    common = [(s, others[_place(s)]) for s in scores if _place(s) in others]
-    if common:
-        row |= _figure("f1_to_other", [s.f1 - other.f1 for s, other in common])
     if file.cost is not None:
         row["encode"] = asdict(file.cost)
     return row
+
+
+def _compared(file: ScoreFile, others: Sequence[ScoreFile]) -> Row:
+    compared = {}
+    for other in others:
+        by_place = {_place(score): score for score in other.scores}
+        pairs = [(s, by_place[_place(s)]) for s in file.scores if _place(s) in by_place]
+        if file is other or file.mode in (TEXT, TEXT_AGAIN) or not pairs:
+            continue
+        compared[other.mode] = {
+            "n": len(pairs),
+            **_figure("f1", [s.f1 - o.f1 for s, o in pairs]),
+            **_figure("nll", [s.nll - o.nll for s, o in pairs]),
+            **_figure("kl_first", [s.kl - o.kl for s, o in pairs]),
+        }
+    return {"compared": compared} if compared else {}
 
 
 def _figure(name: str, values: Sequence[float]) -> Row:
@@ -144,6 +157,22 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def comparison_table(rows: Sequence[Row]) -> str:
+    """What is different from the recipes that rows were compared with, in Markdown; empty when with
+    none."""
+    lines = [
+        "| recipe | storage | k | compared with | n | F1 | NLL | KL, first token |",
+        "|---|---|---:|---|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        for other, figures in row.get("compared", {}).items():
+            cells = [f"`{row['recipe']}`", row["dtype"], str(row["k"]), f"`{other}`"]
+            cells += [str(figures["n"])]
+            cells += [_signed(figures, name) for name in ("f1", "nll", "kl_first")]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n" if len(lines) > 2 else ""
+
+
 def category_table(rows: Sequence[Row]) -> str:
     """F1 of each category of questions, in Markdown."""
     names = list(dict.fromkeys(name for row in rows for name in row["f1_by_category"]))
@@ -166,22 +195,39 @@ def _category(figures: Row | None) -> str:
 
 
 def _difference(row: Row, name: str) -> str:
-    if row["recipe"] == TEXT:
-        return "–"
-    low, high = row[f"{name}_interval"]
-    return f"{row[name]:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return "–" if row["recipe"] == TEXT else _signed(row, name)
+
+
+def _signed(figures: Row, name: str) -> str:
+    low, high = figures[f"{name}_interval"]
+    return f"{figures[name]:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def plot(rows: Sequence[Row]) -> str:
     """F1 over k as an SVG, one line for each way of asking."""
+    return _plot(rows, "f1", "Answers over injected facts", "token F1")
+
+
+def nll_plot(rows: Sequence[Row]) -> str:
+    """The same of the likelihood of given answers: how far it is from text mode's."""
+    title = "Likelihood of the given answers over injected facts"
+    return _plot(rows, "nll_to_text", title, "NLL less text mode's")
+
+
+def _plot(rows: Sequence[Row], figure: str, title: str, what: str) -> str:
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
         storage = "" if row["dtype"] in ("", "cache") else f" {row['dtype']}"
-        points[f"{row['recipe']}{storage}"].append((row["k"], row["f1"]))
+        points[f"{row['recipe']}{storage}"].append((row["k"], row[figure]))
     lines = [Line(label, tuple(sorted(places))) for label, places in points.items()]
     return line_plot(
-        "Answers over injected facts",
-        f"token F1 over k facts, {rows[0]['n']} questions, {rows[0]['model_revision']}",
+        title,
+        f"{what} over k facts, {_questions(rows)} questions, {rows[0]['model_revision']}",
         "facts in the prompt (k)",
         lines,
     )
+
+
+def _questions(rows: Sequence[Row]) -> str:
+    numbers = sorted({int(row["n"]) for row in rows})
+    return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))

@@ -13,7 +13,16 @@ from inferscale_core.errors import InvalidInput
 from services.evaluation.bootstrap import mean_interval
 from services.evaluation.dataset import Question
 from services.evaluation.progress import Progress
-from services.evaluation.report import TEXT, category_table, make_rows, plot, read_folder, table
+from services.evaluation.report import (
+    TEXT,
+    category_table,
+    comparison_table,
+    make_rows,
+    nll_plot,
+    plot,
+    read_folder,
+    table,
+)
 from services.evaluation.scores import (
     About,
     EncodeCost,
@@ -91,7 +100,7 @@ def folder_with(tmp_path: Path) -> Path:
 
 
 def test_rows_compare_every_recipe_with_text_mode_over_the_same_questions(tmp_path: Path) -> None:
-    rows = make_rows(read_folder(folder_with(tmp_path)), against="worse")
+    rows = make_rows(read_folder(folder_with(tmp_path)), against=["worse", "absent"])
     assert [(row["k"], row["recipe"], row["dtype"]) for row in rows] == [
         *((5, "text", ""), (5, "better", "cache"), (5, "worse", "int8")),
         *((10, "text", ""), (10, "better", "cache"), (10, "worse", "int8")),
@@ -106,8 +115,12 @@ def test_rows_compare_every_recipe_with_text_mode_over_the_same_questions(tmp_pa
     )
     low, high = worse["f1_to_text_interval"]
     assert -0.35 < low < -0.25 < high < -0.15
-    assert better["f1_to_other"] == 0.25
-    assert "f1_to_other" not in worse
+    assert better["compared"].keys() == {"worse"}
+    seen = better["compared"]["worse"]
+    assert (seen["n"], seen["f1"], seen["nll"], seen["kl_first"]) == (40, 0.25, -0.5, 0.1)
+    low, high = seen["f1_interval"]
+    assert 0.15 < low < 0.25 < high < 0.35
+    assert not any("compared" in row for row in (text, worse))
     assert sum(part["n"] for part in text["f1_by_category"].values()) == 40
 
 
@@ -121,7 +134,7 @@ def test_a_report_puts_the_parts_of_the_questions_together(tmp_path: Path) -> No
             of_part = slice(number - 1, None, 2)
             part = replace(file, scores=file.scores[of_part], compared=file.compared[of_part])
             part.save(parts / f"{path.stem}-part{number}of2.json")
-    rows, expected = (make_rows(read_folder(folder), against="worse") for folder in (parts, whole))
+    rows, expected = (make_rows(read_folder(folder), ["worse"]) for folder in (parts, whole))
     figures = ("recipe", "k", "n", "f1", "nll", "kl_first", "top1", "exact", "nll_to_text")
     assert [[row[name] for name in figures] for row in rows] == [
         [row[name] for name in figures] for row in expected
@@ -137,6 +150,21 @@ def test_parts_with_a_question_in_common_are_refused(tmp_path: Path) -> None:
     load_scores(path.with_name("a-k5-part1of2.json")).save(tmp_path / "a-k5-part2of3.json")
     with pytest.raises(InvalidInput, match=r"a-k5 have questions in common"):
         read_folder(tmp_path)
+
+
+def test_a_recipe_is_compared_with_itself_in_another_storage_over_the_questions_both_have(
+    tmp_path: Path,
+) -> None:
+    cache = load_scores(folder_with(tmp_path) / "a-k5.json")
+    few = tuple(replace(s, nll=s.nll + 0.25) for s in cache.scores[:10])
+    replace(cache, dtype="int4", scores=few).save(tmp_path / "c-k5.json")
+    rows = make_rows(read_folder(tmp_path), ["better"])
+    [row] = [row for row in rows if row["dtype"] == "int4"]
+    assert (row["compared"]["better"]["n"], row["compared"]["better"]["nll"]) == (10, 0.25)
+    lines = comparison_table(rows).splitlines()
+    assert "| `better` | int4 | 5 | `better` | 10 | +0.000 [+0.000, +0.000] | +0.250 [" in lines[2]
+    assert len(lines) == 2 + 3
+    assert comparison_table(make_rows(read_folder(tmp_path))) == ""
 
 
 def test_scores_of_two_models_are_not_put_in_one_report(tmp_path: Path) -> None:
@@ -155,6 +183,7 @@ def test_the_table_and_the_plot_show_every_row(tmp_path: Path) -> None:
     parts = category_table(rows).splitlines()
     assert parts[0].count("F1, ") == 4
     assert parts[4].startswith("| `worse` | int8 | 5 | ")
+    assert "NLL less text mode" in nll_plot(rows)
     picture = ElementTree.fromstring(plot(rows))
     texts = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {"text", "better", "worse int8"} <= set(texts)

@@ -37,7 +37,8 @@ def test_every_model_has_a_table_a_plot_and_where_they_come_from() -> None:
     rows = [row(), row("text"), row(model_revision="other@1"), row(k=5, encode=cost)]
     files = quality.rendered(rows, PAGE)
     page = files.pop(quality.PAGE)
-    assert [path.name for path in files] == ["quality-tiny-1-5b.svg", "quality-other.svg"]
+    names = ("tiny-1-5b", "tiny-1-5b-nll", "other", "other-nll")
+    assert [path.name for path in files] == [f"quality-{name}.svg" for name in names]
     assert all(text.startswith("<svg") for text in files.values())
     assert page.startswith("before\n<!-- rows -->\n### Tiny-1.5B\n")
     assert page.endswith("<!-- end -->\nafter\n")
