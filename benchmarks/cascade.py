@@ -9,6 +9,8 @@ One update a minute replaces a fact drawn at random by one whose vector is a lit
 it to the end. **How long encoding takes is modelled**, not measured: a wave takes `--wave-ms`, or
 longer when its facts pass `--facts-per-s`; what a chunk sees as text is prefilled at
 `--text-tokens-per-s`.
+
+With `--chapters` it goes through chapters of these lengths, and none, in place of the other bounds.
 """
 
 from __future__ import annotations
@@ -153,7 +155,7 @@ class User:
             FactEntry(FactRef(FactId(f"fact-{i:06}"), 1), i + 1, line, tuple(range(length)))
             for i, (line, length) in enumerate(zip(lines, num_tokens, strict=True))
         )
-        self._vector_by_id = {fact.fact_id: row for fact, row in zip(facts, vectors, strict=True)}
+        self.vector_by_id = {fact.fact_id: row for fact, row in zip(facts, vectors, strict=True)}
         self.snapshot = empty.apply(MemoryDelta(len(facts), 0, facts, vectors))
 
     def update(self) -> FactId:
@@ -162,8 +164,8 @@ class User:
         version = self.snapshot.memory_version + 1
         ref = FactRef(fact.fact_id, fact.ref.revision + 1)
         entry = FactEntry(ref, version, f"{fact.text} {ref.revision}", fact.token_ids)
-        vector = self._moved(self._vector_by_id[fact.fact_id])
-        self._vector_by_id[fact.fact_id] = vector
+        vector = self._moved(self.vector_by_id[fact.fact_id])
+        self.vector_by_id[fact.fact_id] = vector
         self.snapshot = self.snapshot.apply(MemoryDelta(version, version, (entry,), vector[None]))
         return fact.fact_id
 
@@ -247,8 +249,47 @@ def _delete_closures(snapshot: UserSnapshot) -> list[int]:
     return [1 + len(dependants([fact_id], specs)) for fact_id in sample]
 
 
-def recipe_for(num_neighbours: int, newest: int | None, depth: int | None) -> Recipe:
-    return Recipe("cascade", num_neighbours=num_neighbours, newest_facts=newest, max_depth=depth)
+def seen_of_others(user: User) -> dict[str, Any]:
+    """What a bound leaves to see. similarity: mean cosine of a fact and the earlier facts in its
+    prefix. see_few: share of the facts that have less than half of the neighbours wanted."""
+    snapshot = user.snapshot
+    half = snapshot.rules.recipe.num_neighbours / 2
+    prefixes = {i: [ref.fact_id for ref in s.prefix_facts] for i, s in snapshot.specs.items()}
+    vectors = user.vector_by_id
+    means = [
+        float((torch.stack([vectors[seen] for seen in prefix]) @ vectors[fact_id]).mean())
+        for fact_id, prefix in prefixes.items()
+        if prefix
+    ]
+    few = sum(len(prefix) < half for prefix in prefixes.values())
+    return {
+        "similarity": round(statistics.mean(means), 3),
+        "see_few": round(few / len(prefixes), 4),
+    }
+
+
+def recipe_for(
+    num_neighbours: int,
+    newest: int | None = None,
+    depth: int | None = None,
+    chapter: int | None = None,
+) -> Recipe:
+    return Recipe(
+        "cascade",
+        num_neighbours=num_neighbours,
+        newest_facts=newest,
+        max_depth=depth,
+        chapter=chapter,
+    )
+
+
+def bounded_recipes(neighbours: Sequence[int]) -> list[Recipe]:
+    return [recipe_for(*bounds) for bounds in itertools.product(neighbours, WINDOWS, DEPTHS)]
+
+
+def chaptered_recipes(neighbours: Sequence[int], chapters: Sequence[int]) -> list[Recipe]:
+    lengths = itertools.product(neighbours, (*chapters, None))
+    return [recipe_for(count, chapter=chapter) for count, chapter in lengths]
 
 
 def run(
@@ -257,24 +298,25 @@ def run(
     counts: Sequence[int],
     minutes: Sequence[int],
     rate: EncodeRate,
-    neighbours: Sequence[int] = NEIGHBOURS,
+    recipes: Sequence[Recipe],
 ) -> Iterator[dict[str, Any]]:
     for count, updates in zip(counts, minutes, strict=True):
-        recipe = recipe_for(1, None, None)
-        lines = [recipe.render(s.text, s.occurred_at) for s in statements(conversations, count)]
+        lines = [recipes[0].render(s.text, s.occurred_at) for s in statements(conversations, count)]
         vectors = torch.from_numpy(embedder.embed(lines))
         num_tokens = [embedder.count_tokens(line) for line in lines]
-        for m, newest, depth in itertools.product(neighbours, WINDOWS, DEPTHS):
-            if newest is not None and newest > count:
+        for recipe in recipes:
+            if max(recipe.newest_facts or 0, recipe.chapter or 0) > count:
                 continue
             started = time.perf_counter()
-            user = User(lines, num_tokens, vectors, recipe_for(m, newest, depth))
+            user = User(lines, num_tokens, vectors, recipe)
             build_s = time.perf_counter() - started
             yield {
                 "facts": count,
-                "neighbours": m,
-                "newest_facts": newest,
-                "max_depth": depth,
+                "neighbours": recipe.num_neighbours,
+                "newest_facts": recipe.newest_facts,
+                "max_depth": recipe.max_depth,
+                "chapter": recipe.chapter,
+                **seen_of_others(user),
                 "updates": updates,
                 "wave_ms": rate.wave_ms,
                 "facts_per_s": rate.facts_per_s,
@@ -289,6 +331,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo's *.json")
     parser.add_argument("--facts", type=int, nargs="+", default=list(COUNTS))
     parser.add_argument("--neighbours", type=int, nargs="+", default=list(NEIGHBOURS))
+    parser.add_argument("--chapters", type=int, nargs="+", help="in place of the other bounds")
     parser.add_argument("--updates", type=int, nargs="+", default=list(UPDATES))
     parser.add_argument("--wave-ms", type=float, default=12.0)
     parser.add_argument("--facts-per-s", type=float, default=300.0)
@@ -296,6 +339,10 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rate = EncodeRate(options.wave_ms, options.facts_per_s, options.text_tokens_per_s)
+    if options.chapters:
+        recipes = chaptered_recipes(options.neighbours, options.chapters)
+    else:
+        recipes = bounded_recipes(options.neighbours)
     embedder = load_embedder(EmbedderSettings(device="cpu"))
     figures = []
     for figure in run(
@@ -304,11 +351,12 @@ def main() -> int:
         options.facts,
         options.updates,
         rate,
-        options.neighbours,
+        recipes,
     ):
         print(figure, flush=True)
         figures.append(figure)
-    replace_rows(make_rows("cascade", figures, embedder=embedder.identity.embedder_id))
+    benchmark = "chapters" if options.chapters else "cascade"
+    replace_rows(make_rows(benchmark, figures, embedder=embedder.identity.embedder_id))
     return write()
 
 

@@ -1,4 +1,4 @@
-"""The table of docs/benchmarks.md that says what an update reaches."""
+"""The tables of docs/benchmarks.md that say what a change reaches."""
 
 from __future__ import annotations
 
@@ -20,6 +20,43 @@ HEAD = (
     "encoding",
     "served as text",
 )
+
+
+CHAPTERS_HEAD = (
+    "facts",
+    "neighbours",
+    "chapter",
+    "dropped by a delete",
+    "by an update",
+    "at most",
+    "longest chain",
+    "see few",
+    "similarity",
+    "waves",
+    "encoding",
+    "served as text",
+)
+
+
+def chapters_table(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            f"{row['facts']:,}",
+            row["neighbours"],
+            "none" if row["chapter"] is None else row["chapter"],
+            f"{row['delete_closure']:.1%}",
+            f"{row['update_closure']:.1%}",
+            f"{row['update_closure_max']:.0%}",
+            row["depth"],
+            f"{row['see_few']:.0%}",
+            f"{row['similarity']:.2f}",
+            f"{row['waves']:.0f}",
+            f"{row['busy_s']:.1f} s",
+            f"{row['served_as_text']:.2%}",
+        ]
+        for row in rows
+    ]
+    return table(CHAPTERS_HEAD, lines) + source(rows)
 
 
 def cascade_table(rows: Sequence[Row]) -> str:

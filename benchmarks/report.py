@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.cascade_table import cascade_table
+from benchmarks.cascade_table import cascade_table, chapters_table
 from benchmarks.gpu_tables import GPU_TABLES
 from benchmarks.plot import LinePlot, Series
 from benchmarks.rows import CPU_RESULTS, GPU_RESULTS, Row, read_rows
@@ -133,6 +133,7 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "encode": _encode_table,
     "store_ratio": _store_table,
     "cascade": cascade_table,
+    "chapters": chapters_table,
     **GPU_TABLES,
     **TIER_TABLES,
 }

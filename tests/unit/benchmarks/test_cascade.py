@@ -14,6 +14,7 @@ from benchmarks.cascade import (
     encode_for_a_minute,
     measure,
     recipe_for,
+    seen_of_others,
     statements,
 )
 from inferscale_core.ids import ChunkKey
@@ -38,7 +39,7 @@ def conversation(name: str, speakers: Sequence[str], count: int) -> Conversation
 
 
 def test_without_a_bound_a_change_of_the_first_fact_reaches_all() -> None:
-    one = user(8, recipe_for(8, None, None))
+    one = user(8, recipe_for(8))
     before = {spec.key for spec in one.snapshot.specs.values()}
     one._rng.choice = lambda facts: facts[0]  # type: ignore[method-assign]
     one.update()
@@ -46,15 +47,15 @@ def test_without_a_bound_a_change_of_the_first_fact_reaches_all() -> None:
 
 
 def test_an_updated_fact_is_a_little_off_and_stands_last() -> None:
-    one = user(20, recipe_for(4, None, None))
-    old = dict(one._vector_by_id)
+    one = user(20, recipe_for(4))
+    old = dict(one.vector_by_id)
     fact_id = one.update()
     assert list(one.snapshot.facts)[-1] == fact_id
-    assert float(old[fact_id] @ one._vector_by_id[fact_id]) == pytest.approx(0.95, abs=1e-4)
+    assert float(old[fact_id] @ one.vector_by_id[fact_id]) == pytest.approx(0.95, abs=1e-4)
 
 
 def test_a_minute_is_long_enough_or_leaves_the_rest_missing() -> None:
-    snapshot = user(6, recipe_for(8, None, None)).snapshot
+    snapshot = user(6, recipe_for(8)).snapshot
     resident: set[ChunkKey] = set()
     whole = encode_for_a_minute(snapshot, resident, RATE)
     assert (whole.num_waves, whole.text_tokens) == (6, 0)
@@ -68,7 +69,7 @@ def test_a_minute_is_long_enough_or_leaves_the_rest_missing() -> None:
 
 
 def test_what_is_seen_as_text_takes_its_time() -> None:
-    snapshot = user(6, recipe_for(8, None, 2)).snapshot
+    snapshot = user(6, recipe_for(8, depth=2)).snapshot
     whole = encode_for_a_minute(snapshot, set(), RATE)
     seen = [s for s in snapshot.specs.values() if s.prefix_facts and not s.prefix_keys]
     assert seen
@@ -77,12 +78,25 @@ def test_what_is_seen_as_text_takes_its_time() -> None:
 
 
 def test_a_bound_makes_chains_short_and_changes_small() -> None:
-    free = measure(user(60, recipe_for(6, None, None)), 5, RATE)
-    short = measure(user(60, recipe_for(6, None, 3)), 5, RATE)
+    free = measure(user(60, recipe_for(6)), 5, RATE)
+    short = measure(user(60, recipe_for(6, depth=3)), 5, RATE)
     assert short["depth"] <= 3 < free["depth"]
     assert short["update_closure"] < free["update_closure"]
     assert (free["see_text"], free["still_missing"]) == (0, 0)
     assert short["see_text"] > 0
+
+
+def test_chapters_keep_a_change_inside_and_begin_with_facts_that_see_few() -> None:
+    free = user(60, recipe_for(6))
+    chapters = user(60, recipe_for(6, chapter=20))
+    assert seen_of_others(free)["see_few"] == pytest.approx(3 / 60, abs=1e-4)
+    # Versions 1..60: the last one begins a fourth chapter.
+    assert seen_of_others(chapters)["see_few"] == pytest.approx((3 * 3 + 1) / 60, abs=1e-4)
+    assert seen_of_others(chapters)["similarity"] < seen_of_others(free)["similarity"]
+    reached = measure(chapters, 5, RATE)
+    assert reached["update_closure_max"] <= 20 / 60
+    assert reached["depth"] <= 20
+    assert (reached["see_text"], reached["still_missing"]) == (0, 0)
 
 
 def test_few_facts_are_one_conversation_and_many_are_all_told_of_others() -> None:
