@@ -11,7 +11,6 @@ chats       time to first token of a chat over 50 injected facts, alone and whil
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import time
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.engine import Ask, Bench, ours, request_name
-from benchmarks.gpu.machine import gpu_rows
+from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import write_config
 from inferscale_core.ids import ChunkKey
 
@@ -224,12 +223,9 @@ def main() -> None:
     model = write_config(arguments.model)
     bench = Bench(model, ours(20 << 30, storage=arguments.storage))
     own = users(bench, USERS)
-    about = {"model": arguments.model, "storage": arguments.storage}
-    figures = []
+    results = ResultFile(arguments.out, model=arguments.model, storage=arguments.storage)
     for figure in measure(bench, own, arguments.rounds, arguments.pairs):
-        figures.append({**about, **figure})
-        print(figures[-1], flush=True)
-    arguments.out.write_text(json.dumps(gpu_rows("gpu_encode", figures), indent=1))
+        results.add("gpu_encode", figure)
 
 
 if __name__ == "__main__":

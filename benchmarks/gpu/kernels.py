@@ -150,12 +150,9 @@ def host_ms(made: Setup) -> float:
     ]
     tables, biases = ([getattr(x, name) for x in made.layers] for name in ("table", "bias"))
     copier = FusedCopier(made.arena, paged, tables, biases)
-    slots, origins, positions, there = made.places.cpu().numpy()
-    per_request = range(0, len(slots), REQUEST_TOKENS)
-    copies = [
-        Copy("", slots[part], there[None, part], origins[part], positions[part])
-        for part in (slice(first, first + REQUEST_TOKENS) for first in per_request)
-    ]
+    lines = made.places.cpu().numpy()
+    per_request = range(0, lines.shape[1], REQUEST_TOKENS)
+    copies = [Copy("", lines[:, first : first + REQUEST_TOKENS]) for first in per_request]
     samples = []
     for _ in range(200):
         torch.cuda.synchronize()

@@ -22,7 +22,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from benchmarks.gpu.engine import FACT_TOKENS, Bench, Connector, ours
-from benchmarks.gpu.machine import gpu_rows
+from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import write_config
 from inferscale_core.ids import ChunkKey
 
@@ -132,13 +132,11 @@ def main() -> None:
         return
     model = write_config(arguments.model)
     children = {kind: Child(kind, model) for kind in KINDS}
-    figures = []
+    results = ResultFile(arguments.out, model=arguments.model)
     for k in (5, 50):
-        figures.append({"model": arguments.model, **measure(children, k, arguments.rounds)})
-        print(figures[-1], flush=True)
+        results.add("gpu_no_op", measure(children, k, arguments.rounds))
     for child in children.values():
         child.close()
-    arguments.out.write_text(json.dumps(gpu_rows("gpu_no_op", figures), indent=1))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import random
 import statistics
 import time
@@ -33,9 +32,8 @@ from typing import Any
 import torch
 
 from benchmarks.gpu import corpus
-from benchmarks.gpu.machine import gpu_rows
+from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import SCRATCH, write_config
-from benchmarks.rows import make_rows
 from inferscale_core.embedding import BatchingEmbedder, Embedder
 from inferscale_core.ids import ModelRevision, TenantId, UserId
 from inferscale_core.memory.recipes import recipe_by_name
@@ -62,13 +60,6 @@ NUM_FACTS = 254
 SERVED_WAIT_S = 5.0
 LOAD_S = 2.0
 """For all answers to have been begun."""
-
-BENCHMARKS = {
-    "gpu_query": "query_to_token",
-    "gpu_break_even": "break_even",
-    "gpu_retrieval_beside_decoding": "retrieval_beside_decoding",
-}
-"""Each with the kind of its rows."""
 
 USER = UserAt(TenantId("bench"), UserId("user"), NUM_FACTS)
 
@@ -289,7 +280,7 @@ def break_even_rows(bench: Bench) -> list[dict[str, Any]]:
     ]
 
 
-async def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+async def run(arguments: argparse.Namespace) -> None:
     is_gpu = torch.cuda.is_available()
     given = Path(arguments.model)
     folder = given if (given / "config.json").exists() else write_config(arguments.model)
@@ -305,20 +296,17 @@ async def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     )
     device = torch.device("cuda" if is_gpu else "cpu")
     embedder = corpus.embedder(arguments.embedder, device.type, SCRATCH)
-    figures: list[dict[str, Any]] = []
+    results = ResultFile(arguments.out, model=folder.name, embedder=Path(arguments.embedder).name)
     async with worker(settings, folder, embedder, device) as bench:
-        figures += break_even_rows(bench)
-        print(*figures, sep="\n", flush=True)
+        for figure in break_even_rows(bench):
+            results.add("gpu_break_even", figure)
         for k in arguments.ks:
             questions = corpus.questions(arguments.pairs + 3, seed=k)
-            figures.append(await query_to_token(bench, k, questions))
-            print(figures[-1], flush=True)
+            results.add("gpu_query", await query_to_token(bench, k, questions))
         for clients in arguments.clients:
             questions = corpus.questions(arguments.pairs, seed=clients)
-            figures.append(await beside_decoding(bench, clients, 20, questions))
-            print(figures[-1], flush=True)
-    about = {"model": folder.name, "embedder": Path(arguments.embedder).name}
-    return [{**about, **figure} for figure in figures]
+            figure = await beside_decoding(bench, clients, 20, questions)
+            results.add("gpu_retrieval_beside_decoding", figure)
 
 
 def main() -> None:
@@ -330,13 +318,7 @@ def main() -> None:
     parser.add_argument("--ks", type=int, nargs="+", default=[5, 10, 20, 50, 130])
     parser.add_argument("--clients", type=int, nargs="*", default=[0, 10, 50])
     parser.add_argument("--arena-bytes", type=int, default=4 << 30)
-    arguments = parser.parse_args()
-    figures = asyncio.run(run(arguments))
-    make = gpu_rows if torch.cuda.is_available() else make_rows
-    rows = []
-    for benchmark, kind in BENCHMARKS.items():
-        rows += make(benchmark, [figure for figure in figures if figure["kind"] == kind])
-    arguments.out.write_text(json.dumps(rows, indent=1))
+    asyncio.run(run(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ The three ways are interleaved request by request in one engine (`benchmarks.gpu
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.engine import FACT_TOKENS, HEADER_TOKENS, WAYS, Bench, ours
-from benchmarks.gpu.machine import gpu_rows
+from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import write_config
 
 ANSWER_TOKENS = 50
@@ -102,18 +101,13 @@ def main() -> None:
         tensor_parallel_size=arguments.gpus,
     )
     bench.encode(max(arguments.ks) + 20)
-    about = {"model": arguments.model, "storage": arguments.storage, "gpus": arguments.gpus}
-    figures = []
+    results = ResultFile(
+        arguments.out, model=arguments.model, storage=arguments.storage, gpus=arguments.gpus
+    )
     for k in arguments.ks:
-        figures.append({**about, **ttft(bench, k, arguments.pairs)})
-        print(figures[-1], flush=True)
-    rows = gpu_rows("gpu_ttft", figures)
-    figures = []
+        results.add("gpu_ttft", ttft(bench, k, arguments.pairs))
     for clients in arguments.clients:
-        figures.append({**about, **throughput(bench, clients, 50, arguments.rounds)})
-        print(figures[-1], flush=True)
-    rows += gpu_rows("gpu_throughput", figures)
-    arguments.out.write_text(json.dumps(rows, indent=1))
+        results.add("gpu_throughput", throughput(bench, clients, 50, arguments.rounds))
 
 
 if __name__ == "__main__":
