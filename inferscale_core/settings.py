@@ -162,6 +162,10 @@ class EngineSettings(_Section):
     max_num_batched_tokens: int | None = Field(None, ge=64)
     """Tokens in one step at most. Default: the engine's own."""
 
+    block_size: int | None = Field(None, ge=16, le=1024)
+    """Tokens of one block of the engine's own cache. With smaller ones more of a prompt is found in
+    it again. Default: the engine's own; 128 on the CPU, where it should be a multiple of 32."""
+
     gpu_memory_utilization: float = Field(0.85, gt=0, le=1)
     """Share of the GPU's memory that vLLM may take. Ignored on the CPU."""
 
