@@ -31,3 +31,12 @@ def test_the_dtype_of_the_engines_cache_is_what_is_set(model: ModelFiles) -> Non
     settings = EngineSettings(kv_cache_dtype="fp8")
     arguments = _engine_arguments(settings, model, "inproc://events", Storage.CACHE, {})
     assert arguments.kv_cache_dtype == "fp8"
+
+
+@pytest.mark.parametrize("block_size", [None, 32])
+def test_the_engines_blocks_are_as_large_as_is_set(
+    model: ModelFiles, block_size: int | None
+) -> None:
+    settings = EngineSettings(block_size=block_size)
+    arguments = _engine_arguments(settings, model, "inproc://events", Storage.CACHE, {})
+    assert arguments.block_size == block_size
