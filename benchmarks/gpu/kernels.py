@@ -120,8 +120,8 @@ def check(made: Setup) -> None:
             back = unrotation(layer.table, origins)
             expected = capture_quantised(made.storage, key, value, back, layer.bias)
             for ours, theirs in zip(
-                unpack_part(made.storage, SHAPE, part),
-                unpack_part(made.storage, SHAPE, expected),
+                unpack_part(made.storage, SHAPE, part, layer.bias),
+                unpack_part(made.storage, SHAPE, expected, layer.bias),
                 strict=True,
             ):
                 differs = (ours - theirs).abs() > 1e-3 * theirs.abs() + 1e-3

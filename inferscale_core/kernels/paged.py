@@ -34,9 +34,9 @@ class Strides:
 class KernelLayer:
     """One layer as the kernels need it.
 
-    index: of the layer in an arena row. bias: [num_kv_heads, head_dim], taken from keys before they
-    are quantised, or None. cache_scales: by which an fp8 cache (dtype uint8) multiplies keys and
-    values; None for a cache of another dtype.
+    index: of the layer in an arena row. bias: [num_kv_heads, head_dim], what its keys have in
+    common and are quantised without where that helps, or None. cache_scales: by which an fp8 cache
+    (dtype uint8) multiplies keys and values; None for a cache of another dtype.
     """
 
     index: int

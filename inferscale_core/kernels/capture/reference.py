@@ -30,7 +30,4 @@ def capture_quantised(
     key, value: [num_tokens, num_kv_heads, head_dim], as the engine's cache holds them. back: from
     the tokens' positions to none. bias: [num_kv_heads, head_dim], taken from every key.
     """
-    unrotated = apply(back, key.float())
-    if bias is not None:
-        unrotated = unrotated - bias.float()
-    return pack_part(storage, unrotated, value)
+    return pack_part(storage, apply(back, key.float()), value, bias)

@@ -13,6 +13,9 @@ INT4_GROUP = tl.constexpr(64)
 
 FP8_MAX = tl.constexpr(448.0)
 
+LEAST_FLOAT16 = tl.constexpr(2.0**-24)
+"""Equal to kv.quantise.LEAST_FLOAT16."""
+
 
 @triton.jit
 def from_fp8(code):
@@ -45,13 +48,16 @@ def rounded(value):
 
 @triton.jit
 def load_quantised(
-    payload_ptr, scales_ptr, head, dim, inside,
+    payload_ptr, scales_ptr, bias_ptr, head, dim, inside,
     NUM_HEADS: tl.constexpr, HEADS_PAD: tl.constexpr, HEAD_DIM: tl.constexpr,
-    STORAGE: tl.constexpr,
+    STORAGE: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
     """Elements `dim` of heads `head`, float32. payload_ptr, scales_ptr: uint8 and float16, of the
-    first head of K or of V."""
+    first head of K or of V. bias_ptr: of each head, put back where a scale is not negative."""
     each = tl.arange(0, HEADS_PAD)  # [HEADS_PAD]
+    bias = 0.0
+    if HAS_BIAS:
+        bias = tl.load(bias_ptr + dim, mask=inside, other=0.0).to(tl.float32)
     if STORAGE == "int4":
         width: tl.constexpr = (HEAD_DIM + 1) // 2
         groups: tl.constexpr = (HEAD_DIM + INT4_GROUP - 1) // INT4_GROUP
@@ -65,14 +71,19 @@ def load_quantised(
             number = scales_ptr + each * (2 * groups) + group
             scale = tl.load(number, mask=each < NUM_HEADS, other=0.0).to(tl.float32)[:, None]
             minimum = tl.load(number + groups, mask=each < NUM_HEADS, other=0.0).to(tl.float32)
-            value = tl.where(dim // INT4_GROUP == group, code * scale + minimum[:, None], value)
+            restored = code * tl.abs(scale) + minimum[:, None]
+            if HAS_BIAS:
+                restored += tl.where(scale < 0.0, 0.0, bias)
+            value = tl.where(dim // INT4_GROUP == group, restored, value)
     else:
         code = tl.load(payload_ptr + head * HEAD_DIM + dim, mask=inside, other=0)
         scale = tl.load(scales_ptr + each, mask=each < NUM_HEADS, other=0.0).to(tl.float32)[:, None]
         if STORAGE == "int8":
-            value = code.to(tl.int8, bitcast=True).to(tl.float32) * scale
+            value = code.to(tl.int8, bitcast=True).to(tl.float32) * tl.abs(scale)
         else:
-            value = from_fp8(code) * scale
+            value = from_fp8(code) * tl.abs(scale)
+        if HAS_BIAS:
+            value += tl.where(scale < 0.0, 0.0, bias)
     return value
 
 

@@ -3,7 +3,7 @@
 One program moves one token through LAYERS_PER_PROGRAM layers:
 
     arena row  | K heads x dim | V heads x dim | next layer …     (cache storage, else `kv.rows`)
-                     │ dequantise, add bias,               │ dequantise
+                     │ dequantise, put bias back,          │ dequantise
                      │ rotate to position (float32)        │
     cache slot   K at (block, head, offset, dim)        V at the same + value offset
 
@@ -130,44 +130,27 @@ def compose_kernel(
                 value_in = source + NUM_HEADS * PAYLOAD
                 scales = (source + 2 * NUM_HEADS * PAYLOAD).to(tl.pointer_type(tl.float16))
                 value_scales = scales + NUM_HEADS * NUM_SCALES
-                a = load_quantised(
-                    source, scales, head, left, pair_mask, NUM_HEADS, HEADS_PAD, HEAD_DIM, STORAGE
-                )
-                b = load_quantised(
-                    source, scales, head, right, pair_mask, NUM_HEADS, HEADS_PAD, HEAD_DIM, STORAGE
-                )
-                value = load_quantised(
-                    value_in,
-                    value_scales,
-                    head,
-                    dim,
-                    dim_mask,
-                    NUM_HEADS,
-                    HEADS_PAD,
-                    HEAD_DIM,
-                    STORAGE,
-                )
                 bias = bias_ptr + (layer * NUM_HEADS + head) * HEAD_DIM
-                if HAS_BIAS:
-                    a += tl.load(bias + left, mask=pair_mask, other=0.0).to(tl.float32)
-                    b += tl.load(bias + right, mask=pair_mask, other=0.0).to(tl.float32)
+                a = load_quantised(
+                    source, scales, bias, head, left, pair_mask,
+                    NUM_HEADS, HEADS_PAD, HEAD_DIM, STORAGE, HAS_BIAS,
+                )  # fmt: skip
+                b = load_quantised(
+                    source, scales, bias, head, right, pair_mask,
+                    NUM_HEADS, HEADS_PAD, HEAD_DIM, STORAGE, HAS_BIAS,
+                )  # fmt: skip
+                value = load_quantised(
+                    value_in, value_scales, bias, head, dim, dim_mask,
+                    NUM_HEADS, HEADS_PAD, HEAD_DIM, STORAGE, False,
+                )  # fmt: skip
                 store_cached(
                     value_out + dim * stride_dim, value, value_scale, dim_mask, CACHE_IS_FP8
                 )
                 if ROTARY_DIM < HEAD_DIM:
                     passed = load_quantised(
-                        source,
-                        scales,
-                        head,
-                        rest,
-                        rest_mask,
-                        NUM_HEADS,
-                        HEADS_PAD,
-                        HEAD_DIM,
-                        STORAGE,
-                    )
-                    if HAS_BIAS:
-                        passed += tl.load(bias + rest, mask=rest_mask, other=0.0).to(tl.float32)
+                        source, scales, bias, head, rest, rest_mask,
+                        NUM_HEADS, HEADS_PAD, HEAD_DIM, STORAGE, HAS_BIAS,
+                    )  # fmt: skip
                     store_cached(
                         key_out + rest * stride_dim, passed, key_scale, rest_mask, CACHE_IS_FP8
                     )

@@ -32,10 +32,8 @@ def compose_quantised(
     """One layer of quantised storage.
 
     part: [num_tokens, part bytes], uint8. turn: the rotation to the tokens' positions. bias:
-    [num_kv_heads, head_dim], what was taken from the keys before they were quantised. Returns key
-    and value, contiguous, in `dtype`, rounded to it once.
+    [num_kv_heads, head_dim], what the keys had in common when they were quantised. Returns key and
+    value, contiguous, in `dtype`, rounded to it once.
     """
-    key, value = unpack_part(storage, shape, part)
-    if bias is not None:
-        key = key + bias.float()
+    key, value = unpack_part(storage, shape, part, bias)
     return apply(turn, key).to(dtype), value.to(dtype)

@@ -27,6 +27,7 @@ BLOCKS, BLOCK, ROWS, POSITIONS = 6, 16, 32, 64
 SHAPES = (LayerShape(2, 32), LayerShape(1, 64), LayerShape(2, 32), LayerShape(2, 32))
 GROUPS = (0, 1, 1, 0)
 SCALES = (0.2, 0.02)
+BIAS = torch.tensor(0.5)
 
 
 class CacheWriter:
@@ -91,7 +92,7 @@ def moved(make: Any, storage: Storage, dtype: torch.dtype, device: str) -> tuple
     """The arena after a capture, and the caches after injecting it somewhere else."""
     arena = Arena(ROWS, row_layout(SHAPES, dtype, storage), torch.device(device))
     paged = layers(dtype, device)
-    biases = [torch.full((s.num_kv_heads, s.head_dim), 0.5).to(device) for s in SHAPES]
+    biases = [BIAS.expand(s.num_kv_heads, s.head_dim).to(device) for s in SHAPES]
     copier: Copier = make(arena, paged, tables(device), biases)
     copier.capture(copies(range(1, 3), 3))
     copier.inject(copies(range(3, 5), 40))
@@ -120,12 +121,13 @@ def main() -> None:
             if storage is Storage.CACHE:
                 assert torch.equal(arena.rows, plain_arena.rows)
             else:
+                bias = BIAS.expand(SHAPES[0].num_kv_heads, SHAPES[0].head_dim).to(device)
                 part, other = (
                     a.read_part(torch.arange(5).to(device), 0) for a in (arena, plain_arena)
                 )
                 pairs = zip(
-                    unpack_part(storage, SHAPES[0], part),
-                    unpack_part(storage, SHAPES[0], other),
+                    unpack_part(storage, SHAPES[0], part, bias),
+                    unpack_part(storage, SHAPES[0], other, bias),
                     strict=True,
                 )
                 assert all(float((a - b).abs().max()) < 0.5 for a, b in pairs)

@@ -133,7 +133,8 @@ class Bench:
             layer.cache.fill_(FP8_NAN if self.case.dtype == torch.uint8 else float("nan"))
 
     def fill(self) -> None:
-        """Keys as an engine has them, bias and rotation included, at the tokens' origins."""
+        """Keys as an engine has them at the tokens' origins, bias and rotation included. Of several
+        tokens the last has keys unlike the others', without the bias."""
         shape = self.case.shape
         for layer in self.layers:
             key, value = (
@@ -143,6 +144,8 @@ class Bench:
                 for _ in range(2)
             )
             biased = key if layer.bias is None else key + layer.bias
+            if self.case.num_tokens > 1:
+                biased[-1] = key[-1]
             self._put(layer, biased, value)
 
     def _put(self, layer: KernelLayer, key: Tensor, value: Tensor) -> None:
@@ -198,8 +201,8 @@ def check_capture(bench: Bench) -> None:
         wanted = capture_quantised(case.storage, key, value, back, layer.bias)
         actual = arena.read_part(bench.arena_slots, layer.index)
         pairs = zip(
-            unpack_part(case.storage, case.shape, actual),
-            unpack_part(case.storage, case.shape, wanted),
+            unpack_part(case.storage, case.shape, actual, layer.bias),
+            unpack_part(case.storage, case.shape, wanted, layer.bias),
             strict=True,
         )
         for seen, expected in pairs:

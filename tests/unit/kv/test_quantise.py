@@ -118,6 +118,49 @@ def test_a_large_bias_would_drown_what_tokens_differ_by(storage: Storage) -> Non
     assert mean_error(None) > 10 * mean_error(bias)
 
 
+@pytest.mark.parametrize("storage", QUANTISED)
+def test_a_bias_is_left_in_keys_that_are_unlike_the_others(storage: Storage) -> None:
+    """As of a prompt's first token: it would have to be kept as what is missing there."""
+    torch.manual_seed(4)
+    shape = LayerShape(2, 128)
+    bias = torch.randn(2, 128) * 10
+    key, value = torch.randn(8, 2, 128) + bias, torch.randn(8, 2, 128)
+    key[0] -= bias
+
+    def worst(bias: Tensor | None) -> Tensor:
+        part = pack_part(storage, key, value, bias)
+        seen, _ = unpack_part(storage, shape, part, bias)
+        return (seen - key).abs().amax((1, 2))
+
+    chosen, plain = worst(bias), worst(None)
+    assert chosen[0] == plain[0], "kept as if there were no bias"
+    assert (chosen[1:] < plain[1:] / 3).all()
+
+
+@pytest.mark.parametrize("storage", QUANTISED)
+def test_the_choice_is_made_for_each_scale(storage: Storage) -> None:
+    """Here 64 elements of a head have the bias, and 64 do not."""
+    shape, bias = LayerShape(1, 128), torch.full((1, 128), 100.0)
+    bias[:, ::2] *= -1
+    key = torch.linspace(-1, 1, 128).expand(1, 1, 128).clone()
+    key[..., :64] += bias[:, :64]
+    seen, _ = unpack_part(storage, shape, pack_part(storage, key, key, bias), bias)
+    error = float((seen - key).abs().max())
+    if storage is Storage.INT4:
+        assert error < 0.1
+    else:
+        assert 0.1 < error < 10
+
+
+@pytest.mark.parametrize("storage", QUANTISED)
+def test_no_choice_is_lost_in_a_scale_too_small_for_float16(storage: Storage) -> None:
+    shape, bias = LayerShape(1, 64), torch.full((1, 64), 3.0)
+    for constant in (0.0, 1e-9, 3.0):
+        key = torch.full((2, 1, 64), constant)
+        seen, _ = unpack_part(storage, shape, pack_part(storage, key, key, bias), bias)
+        torch.testing.assert_close(seen, key, rtol=2**-10, atol=1e-5)
+
+
 def test_bytes_of_a_row_of_a_model_with_eight_heads_of_128() -> None:
     layers = [LayerShape(8, 128)] * 32
     sizes = {s: row_layout(layers, torch.bfloat16, s).row_bytes for s in Storage}
