@@ -26,7 +26,7 @@ from inferscale_core.store.facts import FactRepository
 from inferscale_core.store.holders import HolderRepository
 from inferscale_core.store.identifiers import content_hash, new_id
 from inferscale_core.store.jobs import JobHandlers, JobQueue, QueueTimes
-from inferscale_core.store.queueing import EncodeJob, ForgetJob, QueueDepth
+from inferscale_core.store.queueing import EncodeJob, ForgetJob, JobState, QueueDepth
 from inferscale_core.store.requests import RequestLog, RequestOutcome
 from inferscale_core.store.tenants import ApiKeyRepository, TenantRepository
 from inferscale_core.store.transaction import SystemTransaction, TenantTransaction
@@ -51,6 +51,7 @@ __all__ = [
     "HolderRepository",
     "JobHandlers",
     "JobQueue",
+    "JobState",
     "QueueDepth",
     "QueueTimes",
     "RequestLog",

@@ -15,8 +15,9 @@ Jobs hold ids, never text.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import ClassVar
 
 from sqlalchemy import bindparam, text
@@ -67,13 +68,24 @@ class ForgetJob:
 Job = EncodeJob | ForgetJob
 
 
+class JobState(StrEnum):
+    """FAILING: it has failed, and waits for its next attempt. PARKED: it was given up."""
+
+    WAITING = "waiting"
+    FAILING = "failing"
+    RUNNING = "running"
+    PARKED = "parked"
+
+
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """Without parked jobs. `oldest_s`: age of the oldest job that waits, 0 when none does."""
+    """Parked jobs are in `num_jobs` alone, which is by task and state. `oldest_s`: age of the
+    oldest job that waits, 0 when none does."""
 
     waiting: int
     running: int
     oldest_s: float
+    num_jobs: Mapping[tuple[str, JobState], int] = field(default_factory=dict)
 
 
 def lock_of(job: Job) -> str:
@@ -186,6 +198,21 @@ _DEPTH = text(
 )
 
 
+_COUNTS = text(
+    """
+    SELECT task_name,
+        CASE WHEN status = 'doing' THEN 'running'
+             WHEN scheduled_at = 'infinity' THEN 'parked'
+             WHEN attempts > 0 THEN 'failing'
+             ELSE 'waiting' END AS state,
+        count(*)
+    FROM procrastinate_jobs
+    WHERE queue_name = :queue AND status IN ('todo', 'doing')
+    GROUP BY task_name, state
+    """
+)
+
+
 async def enqueue(session: AsyncSession, job: Job, *, delay_s: float = 0.0) -> None:
     """The job runs some time after the transaction's commit, at least once.
 
@@ -257,4 +284,6 @@ async def doing(session: AsyncSession, queue_worker_id: int) -> set[int]:
 
 async def depth(session: AsyncSession) -> QueueDepth:
     waiting, running, oldest_s = (await session.execute(_DEPTH, {"queue": QUEUE})).one()
-    return QueueDepth(waiting, running, float(oldest_s))
+    counts = (await session.execute(_COUNTS, {"queue": QUEUE})).all()
+    num_jobs = {(task, JobState(state)): count for task, state, count in counts}
+    return QueueDepth(waiting, running, float(oldest_s), num_jobs)

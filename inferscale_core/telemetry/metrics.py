@@ -149,6 +149,11 @@ class QueueMetrics:
         _age.read_from(labels, oldest_age_s)
 
 
+def jobs_by_state(task: str, state: str, read: Reader) -> None:
+    """Jobs of one task that are in this state; read as `CacheMetrics` reads."""
+    _jobs.read_from({names.TASK: task, names.STATE: state}, read)
+
+
 class _Gauge:
     """One instrument that is read from many places, one for each set of labels."""
 
@@ -172,4 +177,5 @@ _resident = _Gauge(names.CACHE_RESIDENT, "By", "Bytes held")
 _pinned = _Gauge(names.CACHE_PINNED, "By", "Bytes being read")
 _depth = _Gauge(names.QUEUE_DEPTH, "{entry}", "Entries waiting")
 _age = _Gauge(names.QUEUE_AGE, "s", "Age of the oldest entry")
+_jobs = _Gauge(names.QUEUE_JOBS, "{job}", "Jobs by task and state")
 _min_injected = _Gauge(names.MIN_INJECTED_TOKENS, "{token}", "Memory below this is served as text")

@@ -11,6 +11,7 @@ from helm_python import HelmError
 from helm_python.chart import Chart, lint
 
 from inferscale_core.settings import Settings
+from inferscale_core.store import JobState
 from inferscale_core.telemetry import names
 from scripts import generate_chart_files
 
@@ -234,8 +235,8 @@ def test_alert_rules_are_the_same_for_an_operator_and_in_a_file(render: Render) 
     assert rule["apiVersion"] == "monitoring.coreos.com/v1"
     assert rule["spec"] == yaml.safe_load(file["data"]["inferscale.rules.yaml"])
     assert labels.items() <= rule["metadata"]["labels"].items()
-    [group] = rule["spec"]["groups"]
-    for alert in group["rules"]:
+    jobs, shadow = rule["spec"]["groups"]
+    for alert in (*jobs["rules"], *shadow["rules"]):
         assert set(alert) == {"alert", "expr", "for", "labels", "annotations"}
         assert re.fullmatch(r"\d+[mh]", alert["for"])
 
@@ -246,19 +247,41 @@ def test_alert_rules_ask_for_metrics_and_labels_that_workers_export(render: Rend
     kl, checks = (name.replace(".", "_") for name in (names.SHADOW_KL, names.SHADOW_CHECKS))
     labels = {name.replace(".", "_") for name in (names.MODEL, names.RECIPE, names.OUTCOME)}
     known = {f"{kl}_sum", f"{kl}_count", f"{checks}_total"} | labels
-    for alert in rule["spec"]["groups"][0]["rules"]:
+    _check_names(rule, "inferscale-shadow", known, by=["inferscale_model", "inferscale_recipe"])
+    jobs, task, state = (
+        name.replace(".", "_") for name in (names.QUEUE_JOBS, names.TASK, names.STATE)
+    )
+    _check_names(rule, "inferscale-jobs", {jobs, task, state}, by=[task])
+
+
+def _check_names(rule: Any, name: str, known: set[str], *, by: list[str]) -> None:
+    [group] = (group for group in rule["spec"]["groups"] if group["name"] == name)
+    for alert in group["rules"]:
         expression = alert["expr"]
         assert set(re.findall(r"inferscale_\w+", expression)) <= known
         assert expression.count("(") == expression.count(")")
-        assert "by (inferscale_model, inferscale_recipe)" in expression
+        assert f"by ({', '.join(by)})" in expression
         in_texts = re.findall(r"\$labels\.(\w+)", str(alert["annotations"]))
-        assert set(in_texts) <= labels
+        assert set(in_texts) == set(by)
+
+
+def test_alerts_on_jobs_name_states_that_jobs_have(render: Render) -> None:
+    rule = render({**ALERTING, "alerts": {"enabled": True}})["PrometheusRule", "alerts"]
+    states = re.findall(f'{names.STATE.replace(".", "_")}="(\\w+)"', str(rule))
+    assert states
+    assert set(states) <= set(JobState)
+
+
+def test_without_sampled_chats_there_are_alerts_on_jobs_alone(render: Render) -> None:
+    settings = {"settings": ALERTING["settings"]}
+    rule = render({**settings, "alerts": {"enabled": True}})["PrometheusRule", "alerts"]
+    assert [group["name"] for group in rule["spec"]["groups"]] == ["inferscale-jobs"]
 
 
 def test_limits_of_alerts_are_values(render: Render) -> None:
     limits = {"maxDivergence": 0.12, "minAgreement": 0.65, "minChecks": 7}
     found = render({**ALERTING, "alerts": {"enabled": True, "shadow": limits}})
-    divergence, disagreement, _ = found["PrometheusRule", "alerts"]["spec"]["groups"][0]["rules"]
+    divergence, disagreement, _ = found["PrometheusRule", "alerts"]["spec"]["groups"][1]["rules"]
     assert "> 0.12\n" in divergence["expr"]
     assert "< 0.65\n" in disagreement["expr"]
     assert divergence["expr"].endswith(">= 7")
@@ -312,10 +335,6 @@ def test_a_pool_is_removed_by_null(render: Render) -> None:
         (
             {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
             "the chart asks for engine.tensor_parallel_size of them itself",
-        ),
-        (
-            {"alerts": {"enabled": True}, "settings": {"telemetry": {"otlp_endpoint": "http://c"}}},
-            "no pool sets settings.worker.shadow_share",
         ),
         (
             {

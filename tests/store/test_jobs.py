@@ -22,6 +22,7 @@ from inferscale_core.store import (
     ForgetJob,
     JobHandlers,
     JobQueue,
+    JobState,
     QueueTimes,
     Store,
 )
@@ -540,3 +541,36 @@ async def test_a_forget_job_names_its_receipt_and_worker(store: Store) -> None:
         assert (await queue.depth()).oldest_s < 5
         await empty(queue)
     assert handled.forgotten == [ForgetJob(tenant, user, "receipt-1", WorkerId("worker-0"))]
+
+
+async def test_jobs_are_counted_by_what_they_do_and_where_they_stand(store: Store) -> None:
+    tenant, parked, failing, waiting = await a_tenant(store), a_user(), a_user(), a_user()
+    handled = Handled()
+    await given_up(store, tenant, handled, parked)
+    started, end = asyncio.Event(), asyncio.Event()
+
+    async def work(job: EncodeJob) -> None:
+        if job.user_id == failing:
+            raise Unavailable("no worker")
+        started.set()
+        await end.wait()
+
+    handled.work = work
+    never = replace(QUICK, first_backoff=60, max_backoff=60)
+    async with running(store, handled, times=never) as queue:
+        await write(store, tenant, failing, "Robin has a dog.")
+        await write(store, tenant, waiting, "Mira has a cat.")
+        await started.wait()
+        await until(lambda: len(handled.encoded) > MAX_ATTEMPTS + 1)
+        async with asyncio.timeout(10):
+            while (await queue.depth()).running > 1:
+                await asyncio.sleep(0.02)
+        async with store.transaction(tenant) as tx:
+            await tx.queue_forget(waiting, "receipt", WorkerId("w1"), delay_s=60)
+        assert (await queue.depth()).num_jobs == {
+            (EncodeJob.task, JobState.PARKED): 1,
+            (EncodeJob.task, JobState.FAILING): 1,
+            (EncodeJob.task, JobState.RUNNING): 1,
+            (ForgetJob.task, JobState.WAITING): 1,
+        }
+        end.set()
