@@ -1,16 +1,33 @@
-"""Host cost of the scheduler side for one request: `python -m benchmarks.scheduler_cost`.
+"""What one request costs the host because of us: `python -m benchmarks.scheduler_cost`.
 
-Plain Python and numpy, so it is the same code on any machine; the time is this machine's.
+    params    to `kv_transfer_params`, in the worker's process
+    engine    vLLM's own way with them: checked, copied, packed, unpacked; beside none at all
+    parse     `on_new_request`
+    match     `get_num_new_matched_tokens`
+    plan      `update_state_after_alloc`: pins, slots of every token
+    step      `build_connector_meta`: captures are planned here
+    launch    in a rank, from the step's metadata to the list of copies that goes to the device
+    done      `update_connector_output` and `request_finished`
+
+A chat over k facts, and an encode request behind the header and 32 facts. Plain Python and numpy,
+so it is the same code on any machine; the time is this machine's. "In an engine" clears the
+processor's caches before each request, as a step of the engine does; "alone" does not.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
+from vllm import SamplingParams
+from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.kv.rows import LayerShape
@@ -18,11 +35,35 @@ from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
 from inferscale_core.vllm_connector.config import ConnectorConfig
 from inferscale_core.vllm_connector.metadata import StepDone
-from inferscale_core.vllm_connector.params import RequestParams
+from inferscale_core.vllm_connector.params import Capture, RequestParams
 from inferscale_core.vllm_connector.scheduler_side import SchedulerSide
 from inferscale_core.vllm_connector.sinks import MemorySink
+from inferscale_core.vllm_connector.staging import plain_lines
 
-FACT_TOKENS = 30
+PARTS = ("params", "engine", "parse", "match", "plan", "step", "launch", "done")
+FACT_TOKENS, NEW_TOKENS, TAIL_TOKENS, BLOCK = 30, 28, 64, 16
+NEIGHBOURS = 32
+CACHE_BYTES = 64 << 20
+"""More than a core's share of any cache."""
+
+
+class Parts:
+    """Seconds that each part of each request took."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, list[float]] = defaultdict(list)
+
+    @contextmanager
+    def time(self, part: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._samples[part].append(time.perf_counter() - started)
+
+    def samples(self, part: str) -> list[float]:
+        return self._samples[part]
+
+    def medians_us(self) -> dict[str, float]:
+        return {part: statistics.median(self._samples[part]) * 1e6 for part in PARTS}
 
 
 def side_with_facts(count: int) -> tuple[SchedulerSide, tuple[Span, ...]]:
@@ -32,9 +73,9 @@ def side_with_facts(count: int) -> tuple[SchedulerSide, tuple[Span, ...]]:
         group_of_layer=(0,),
         windows=(None,),
         dtype=torch.bfloat16,
-        block_size=16,
+        block_size=BLOCK,
         page_tokens=4,
-        num_pages=16 * count,
+        num_pages=16 * count + 64,
         event_endpoint=None,
     )
     side = SchedulerSide(config, MemorySink())
@@ -50,45 +91,119 @@ def side_with_facts(count: int) -> tuple[SchedulerSide, tuple[Span, ...]]:
     return side, tuple(spans)
 
 
-def one_request(side: SchedulerSide, request: Any, blocks: Any) -> None:
-    """What vLLM calls for one request that is admitted at once, and the end of its step."""
-    side.new_request(request)
-    injected = side.matched_tokens(request, 0)
-    assert injected is not None, "every chunk is in the arena"
-    side.allocated(request, blocks, injected)
-    new = SimpleNamespace(req_id=request.request_id, num_computed_tokens=injected)
-    cached = SimpleNamespace(
-        req_ids=[], new_block_ids=[], num_computed_tokens=[], resumed_req_ids=set()
-    )
-    step = side.build_step(SimpleNamespace(scheduled_new_reqs=[new], scheduled_cached_reqs=cached))
-    done = SimpleNamespace(kv_connector_worker_meta=StepDone([step.step_id]))
-    side.step_done(done)
-    side.finished(request)
+class Requests:
+    """One request after the other, each alone in its step, through all that vLLM calls."""
 
+    def __init__(self, num_spans: int, *, captures: bool) -> None:
+        self._side, self._spans = side_with_facts(num_spans)
+        self._captures = captures
+        self._num_computed = num_spans * FACT_TOKENS
+        self._num_tokens = self._num_computed + (NEW_TOKENS if captures else TAIL_TOKENS)
+        self._encoder, self._decoder = MsgpackEncoder(), MsgpackDecoder(SamplingParams)
+        # Not of one run, as nothing in a busy engine is.
+        blocks = np.random.default_rng(0).permutation(10_000)[: -(-self._num_tokens // BLOCK)]
+        self._blocks = (blocks.tolist(),)
 
-def measure(k: int, repeats: int = 300) -> float:
-    """Median milliseconds per request."""
-    side, spans = side_with_facts(k + 1)
-    tokens = (k + 1) * FACT_TOKENS
-    blocks = SimpleNamespace(get_block_ids=lambda: (list(range(tokens // 16 + 8)),))
-    samples = []
-    for index in range(repeats):
-        wire = RequestParams(f"h{index}", spans).to_wire()
-        request = SimpleNamespace(
-            request_id=f"r{index}",
+    def one(self, name: str, parts: Parts) -> None:
+        side = self._side
+        blocks: Any = SimpleNamespace(get_block_ids=lambda: self._blocks)
+        params = self._params(name)
+        with parts.time("params"):
+            wire = params.to_wire()
+        with parts.time("engine"):
+            self.through_engine({"kv_transfer_params": wire})
+        request: Any = SimpleNamespace(
+            request_id=name,
             kv_transfer_params=wire,
-            num_prompt_tokens=tokens + 64,
+            num_prompt_tokens=self._num_tokens,
             lora_request=None,
         )
-        started = time.perf_counter()
-        one_request(side, request, blocks)
-        samples.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(samples)
+        with parts.time("parse"):
+            side.new_request(request)
+        with parts.time("match"):
+            injected = side.matched_tokens(request, 0)
+        assert injected == self._num_computed, "every chunk is in the arena"
+        with parts.time("plan"):
+            side.allocated(request, blocks, injected)
+        output = self._scheduled(name)
+        with parts.time("step"):
+            step = side.build_step(output)
+        with parts.time("launch"):
+            for copies in filter(None, (step.inject, step.capture)):
+                plain_lines(copies, 1)
+        done: Any = SimpleNamespace(kv_connector_worker_meta=StepDone([step.step_id]))
+        with parts.time("done"):
+            side.step_done(done)
+            side.finished(request)
+        assert len(step.capture) == self._captures
+
+    def through_engine(self, extra_args: dict[str, Any] | None) -> None:
+        """Between the worker's call and the scheduler's first."""
+        sampling = SamplingParams(max_tokens=1, extra_args=extra_args, skip_clone=True)
+        sampling = sampling.clone()
+        if hasattr(sampling, "_verify_extra_args") and extra_args:
+            sampling._verify_extra_args()
+        self._decoder.decode(self._encoder.encode(sampling))
+
+    def _params(self, name: str) -> RequestParams:
+        if not self._captures:
+            return RequestParams(name, self._spans)
+        key = ChunkKey(f"tenant/{'u' * 32}/{name:>032}")
+        seen = tuple(span.key for span in self._spans)
+        fact = FactRef(FactId(name), 1)
+        capture = Capture(key, self._num_computed, NEW_TOKENS, seen, fact, 0)
+        return RequestParams(name, self._spans, capture)
+
+    def _scheduled(self, name: str) -> Any:
+        new = SimpleNamespace(
+            req_id=name, block_ids=self._blocks, num_computed_tokens=self._num_computed
+        )
+        cached = SimpleNamespace(
+            req_ids=[], new_block_ids=[], num_computed_tokens=[], resumed_req_ids=set()
+        )
+        return SimpleNamespace(
+            scheduled_new_reqs=[new],
+            scheduled_cached_reqs=cached,
+            num_scheduled_tokens={name: self._num_tokens - self._num_computed},
+        )
+
+
+def measure(
+    num_spans: int, *, captures: bool, is_cold: bool, repeats: int = 200
+) -> dict[str, float]:
+    """Median microseconds of each part; of "engine", less those of a request without params."""
+    requests, parts, without = Requests(num_spans, captures=captures), Parts(), Parts()
+    other = np.ones(CACHE_BYTES // 8)
+    for index in range(repeats):
+        for is_ours in (False, True):
+            if is_cold:
+                other += 1.0
+            if is_ours:
+                requests.one(f"r{index}", parts)
+                continue
+            with without.time("engine"):
+                requests.through_engine(None)
+    medians = parts.medians_us()
+    medians["engine"] -= statistics.median(without.samples("engine")) * 1e6
+    return medians
+
+
+def table(rows: Sequence[tuple[str, dict[str, float]]]) -> Iterator[str]:
+    yield " " * 14 + "".join(f"{part:>8}" for part in PARTS) + "     all"
+    for name, medians in rows:
+        values = [*(medians[part] for part in PARTS), sum(medians.values())]
+        yield f"{name:14}" + "".join(f"{value:8.0f}" for value in values)
 
 
 def main() -> None:
-    for k in (5, 10, 20, 50, 130):
-        print(f"k = {k:3d}: {measure(k):.3f} ms per request")
+    for is_cold, title in ((True, "In an engine"), (False, "Alone")):
+        print(f"{title}, microseconds of one request:")
+        rows = [
+            (f"chat, k = {k}", measure(k + 1, captures=False, is_cold=is_cold))
+            for k in (5, 10, 20, 50, 130)
+        ]
+        rows.append(("encode", measure(NEIGHBOURS + 1, captures=True, is_cold=is_cold)))
+        print("\n".join(table(rows)))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from inferscale_core.kv.tiers import Entry, Place, Room, Tier
 from inferscale_core.memory.canonical import scope_of
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Spans
 
 __all__ = ["ChunkDirectory", "Entry", "Forgotten", "Moved", "Place", "Tier", "Transfer"]
 
@@ -102,8 +103,10 @@ class ChunkDirectory:
         }
         self.gpu = self.rooms[Tier.GPU]
         self._entries: dict[ChunkKey, Entry] = {}
+        self._published: dict[ChunkKey, Entry] = {}
         self._keys_by_scope: dict[UserScope, set[ChunkKey]] = {}
         self._readers: dict[ChunkKey, set[ChunkKey]] = {}
+        """Of every known chunk, and of chunks that are gone and were seen by a known one."""
         self._fences = Fences()
         self._past_heat: OrderedDict[ChunkKey, tuple[float, int]] = OrderedDict()
         self._moved: list[Moved] = []
@@ -115,28 +118,30 @@ class ChunkDirectory:
 
     def find(self, key: ChunkKey) -> Entry | None:
         """The chunk `key`, if some tier has a copy of it."""
-        entry = self._entries.get(key)
-        return entry if entry is not None and entry.is_published else None
+        return self._published.get(key)
+
+    def finds_all(self, keys: Iterable[ChunkKey]) -> bool:
+        """Whether `find` finds each of them."""
+        return all(map(self._published.__contains__, keys))
 
     def get(self, key: ChunkKey) -> Entry | None:
         """The chunk `key`, if it is on the GPU."""
         entry = self.find(key)
         return entry if entry is not None and entry.is_on_gpu else None
 
-    def known_run(self, spans: Sequence[Span]) -> list[Entry]:
+    def known_run(self, spans: Spans) -> list[Entry]:
         """The longest leading run of spans of which some tier has exactly so many tokens."""
-        run = []
-        for span in spans:
-            entry = self._entries.get(span.key)
-            if entry is None or not entry.is_published or entry.num_tokens != span.num_tokens:
+        run: list[Entry] = []
+        for entry, count in zip(map(self._published.get, spans.keys), spans.counts, strict=True):
+            if entry is None or entry.num_tokens != count:
                 break
             run.append(entry)
         return run
 
     def resident_run(self, spans: Sequence[Span]) -> list[Entry]:
         """As `known_run`, of what is on the GPU."""
-        run = self.known_run(spans)
-        return run[: num_on_gpu(run)]
+        run = self.known_run(Spans.of(spans))
+        return run[: len(leading_on_gpu(run))]
 
     def holds(self, key: ChunkKey) -> bool:
         """Whether the key is reserved or published."""
@@ -188,8 +193,7 @@ class ChunkDirectory:
             self.gpu.unpin([entry.gpu])
             return False
         self.gpu.written(entry.gpu)
-        entry.is_published = True
-        self.generation += 1
+        self._show(entry)
         self.stats.published += 1
         return True
 
@@ -219,8 +223,7 @@ class ChunkDirectory:
             return None
         self._link(entry)
         room.written(place)
-        entry.is_published = True
-        self.generation += 1
+        self._show(entry)
         return entry
 
     def found_on_disk(self, entry: Entry) -> None:
@@ -235,8 +238,7 @@ class ChunkDirectory:
         """A request reads the entries, all in the arena: their rows are kept until `unpin`, and
         eviction takes note."""
         places = _in_arena(entries)
-        self.gpu.pin(places)
-        self.gpu.use(places)
+        self.gpu.read(places)
         return places
 
     def pin(self, entries: Iterable[Entry]) -> None:
@@ -339,12 +341,12 @@ class ChunkDirectory:
 
     @property
     def num_published(self) -> int:
-        return sum(entry.is_published for entry in self._entries.values())
+        return len(self._published)
 
     @property
     def num_resident(self) -> int:
         """Published chunks on the GPU."""
-        return sum(entry.is_published and entry.is_on_gpu for entry in self._entries.values())
+        return sum(entry.is_on_gpu for entry in self._published.values())
 
     @property
     def num_pinned(self) -> int:
@@ -353,7 +355,7 @@ class ChunkDirectory:
 
     @property
     def num_reserved(self) -> int:
-        return sum(not entry.is_published for entry in self._entries.values())
+        return len(self._entries) - len(self._published)
 
     def check_conservation(self) -> None:
         """No page is lost or held twice, and every index agrees with the entries."""
@@ -367,7 +369,11 @@ class ChunkDirectory:
             for place in entry.places:
                 assert not place.is_dropped, "a dropped place can be found"
             assert not entry.is_published or entry.fastest, "published, but nowhere to be read"
-            assert entry.num_readers == len(self._readers.get(entry.key, ())), "readers"
+            assert entry.readers is self._readers[entry.key], "a chunk does not know its readers"
+            assert entry.is_published == (self._published.get(entry.key) is entry), "published"
+        assert self._published.keys() <= self._entries.keys(), "a chunk that is gone can be found"
+        for key, readers in self._readers.items():
+            assert readers or key in self._entries, "readers of nobody"
         indexed = {key for keys in self._keys_by_scope.values() for key in keys}
         assert indexed == set(self._entries), "the scope index disagrees with the entries"
 
@@ -388,7 +394,6 @@ class ChunkDirectory:
             num_tokens=num_tokens,
             prefix_keys=prefix_keys,
             origins=np.arange(origin, origin + num_tokens, dtype=np.int64),
-            num_readers=len(self._readers.get(key, ())),
             heat=1.0 if past is None else 1.0 + self.gpu.faded(*past),
             used_at=self.gpu.now,
         )
@@ -449,31 +454,41 @@ class ChunkDirectory:
         self._unlink(entry)
         return tuple(waiting)
 
+    def _show(self, entry: Entry) -> None:
+        """From now on it can be found."""
+        entry.is_published = True
+        self._published[entry.key] = entry
+        self.generation += 1
+
     def _link(self, entry: Entry) -> None:
-        self._entries[entry.key] = entry
-        self._keys_by_scope.setdefault(scope_of(entry.key), set()).add(entry.key)
+        key = entry.key
+        self._entries[key] = entry
+        self._keys_by_scope.setdefault(scope_of(key), set()).add(key)
+        entry.readers = self._readers_of(key)
         for seen in entry.prefix_keys:
-            self._readers.setdefault(seen, set()).add(entry.key)
-            self._count_readers(seen)
+            self._readers_of(seen).add(key)
 
     def _unlink(self, entry: Entry) -> None:
-        del self._entries[entry.key]
+        key = entry.key
+        del self._entries[key]
+        self._published.pop(key, None)
         self.generation += 1
-        scope = scope_of(entry.key)
-        self._keys_by_scope[scope].discard(entry.key)
+        scope = scope_of(key)
+        self._keys_by_scope[scope].discard(key)
         if not self._keys_by_scope[scope]:
             del self._keys_by_scope[scope]
         for seen in entry.prefix_keys:
-            readers = self._readers[seen]
-            readers.discard(entry.key)
-            if not readers:
+            self._readers_of(seen).discard(key)
+        for seen in (key, *entry.prefix_keys):
+            if seen not in self._entries and not self._readers.get(seen, True):
                 del self._readers[seen]
-            self._count_readers(seen)
 
-    def _count_readers(self, key: ChunkKey) -> None:
-        entry = self._entries.get(key)
-        if entry is not None:
-            entry.num_readers = len(self._readers.get(key, ()))
+    def _readers_of(self, key: ChunkKey) -> set[ChunkKey]:
+        """To be added to; kept while the chunk is known or has readers."""
+        readers = self._readers.get(key)
+        if readers is None:
+            readers = self._readers[key] = set()
+        return readers
 
 
 def _in_arena(entries: Iterable[Entry]) -> list[Place]:
@@ -482,9 +497,12 @@ def _in_arena(entries: Iterable[Entry]) -> list[Place]:
     return cast(list[Place], places)
 
 
-def num_on_gpu(run: Sequence[Entry]) -> int:
-    """How many leading entries are in the arena."""
-    for index, entry in enumerate(run):
-        if entry.gpu is None or not entry.gpu.is_written:
-            return index
-    return len(run)
+def leading_on_gpu(run: Iterable[Entry]) -> list[Place]:
+    """The places in the arena of the leading entries that can be read there."""
+    places = []
+    for entry in run:
+        place = entry.gpu
+        if place is None or not place.is_written:
+            break
+        places.append(place)
+    return places

@@ -176,10 +176,10 @@ class EvictionQueue(Generic[C]):
                     return found
         return self._least(self._order)
 
-    def check(self, evictable: set[int]) -> None:
-        """evictable: holders of the places that are not pinned."""
+    def check(self, evictable: set[int], held: set[int]) -> None:
+        """evictable: holders of the places that are not pinned; held: of all places."""
         for order in (self._order, *self._order_by_tenant.values()):
-            assert len(order) <= len(self._order._heap), "more places than were queued"
+            assert order._stamps.keys() <= held, "a place that is gone is in an order"
         assert evictable <= self._order._stamps.keys(), "an evictable place is not in the order"
         if self._limit is not None:
             queued = {h for order in self._order_by_tenant.values() for h in order._stamps}

@@ -36,7 +36,8 @@ class Tier(StrEnum):
 @dataclass(slots=True, eq=False)
 class Entry:
     """A chunk, and where it is. origins: [num_tokens], int64: the position at which each token's
-    key was computed. is_published: it has been written once, so it can be asked for."""
+    key was computed. is_published: it has been written once, so it can be asked for. readers: the
+    chunks that saw this one, shared with the directory."""
 
     key: ChunkKey
     tenant: str
@@ -48,7 +49,7 @@ class Entry:
     host: Place | None = None
     disk: Place | None = None
     is_published: bool = False
-    num_readers: int = 0
+    readers: set[ChunkKey] = field(default_factory=set)
     heat: float = 1.0
     used_at: int = 0
     origin_bytes: bytes = field(init=False)
@@ -70,12 +71,6 @@ class Entry:
         """[num_tokens], int64: the arena row of each token."""
         assert self.gpu is not None, "not in the arena"
         return self.gpu.rows
-
-    @property
-    def slot_bytes(self) -> bytes:
-        """`slots` as bytes."""
-        assert self.gpu is not None, "not in the arena"
-        return self.gpu.row_bytes
 
     @property
     def places(self) -> list[Place]:
@@ -135,7 +130,7 @@ class Place:
     @property
     def cost(self) -> float:
         entry = self.entry
-        cost = encode_cost(entry.num_tokens, entry.num_readers)
+        cost = encode_cost(entry.num_tokens, len(entry.readers))
         return cost * RESTORE_COST if self.has_lower_copy else cost
 
     @property
@@ -214,30 +209,43 @@ class Room:
 
     def unpin(self, places: Iterable[Place]) -> None:
         """End one reader of each, or the writer of a dropped place."""
+        num_unpinned = num_evictable = 0
         for place in places:
-            place.num_pins -= 1
-            if place.num_pins:
-                assert place.num_pins > 0
+            place.num_pins = num_pins = place.num_pins - 1
+            if num_pins:
+                assert num_pins > 0
                 continue
-            self.num_pinned -= place.num_pages
+            num_unpinned += place.num_pages
             if place.is_dropped:
                 self._free(place)
             elif not place.is_permanent:
-                self.num_evictable += place.num_pages
+                num_evictable += place.num_pages
                 if not place.is_queued:
                     self.queue.unpinned(place)
+        self.num_pinned -= num_unpinned
+        self.num_evictable += num_evictable
 
-    def use(self, places: Iterable[Place]) -> None:
-        """Somebody asked for the chunks."""
-        now, clock = self.now, self.queue.clock
-        fading = self._fading
+    def read(self, places: Iterable[Place]) -> None:
+        """A request reads the chunks: pinned until `unpin`, and eviction takes note of the use.
+
+        One pass, since every request does this with every chunk that it is served from.
+        """
+        now, clock, fading = self.now, self.queue.clock, self._fading
+        num_pinned = num_evictable = 0
         for place in places:
+            if place.num_pins == 0:
+                num_pinned += place.num_pages
+                if not place.is_permanent:
+                    num_evictable += place.num_pages
+            place.num_pins += 1
+            place.clock = clock
             entry = place.entry
             now += 1
             entry.heat = 1.0 + entry.heat / (1.0 + fading * (now - entry.used_at))
             entry.used_at = now
-            place.clock = clock
         self.now = now
+        self.num_pinned += num_pinned
+        self.num_evictable -= num_evictable
 
     def faded(self, heat: float, used_at: int) -> float:
         """What is left of it now."""
@@ -287,7 +295,7 @@ class Room:
         assert self.num_pinned == pinned, "pinned pages"
         permanent = sum(p.num_pages for p in self.places.values() if p.is_permanent)
         assert self.num_permanent == permanent, "permanent pages"
-        self.queue.check({place.holder for place in evictable})
+        self.queue.check({place.holder for place in evictable}, set(self.places))
 
     @property
     def _fading(self) -> float:

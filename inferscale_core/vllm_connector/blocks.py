@@ -8,12 +8,14 @@ resumed one as a replacement.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inferscale_core.kv.directory import Entry
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE
+from inferscale_core.kv.tiers import Place
 from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
 
 if TYPE_CHECKING:
@@ -96,36 +98,38 @@ class BlockTables:
 
 def token_copy(
     handle: str,
-    entries: Sequence[Entry],
+    places: Sequence[Place],
     block_ids: BlockIds,
     block_size: int,
     positions: range,
     *,
     first: int = 0,
 ) -> Copy:
-    """The copy of prompt tokens `positions`, where `entries` hold those from `first` on."""
-    wanted = slice(positions.start - first, positions.stop - first)
-    arena_slots = _joined([entry.slot_bytes for entry in entries])
-    origins = _joined([entry.origin_bytes for entry in entries])
-    tokens = np.arange(positions.start, positions.stop, dtype=np.int64)
-    return Copy(
-        handle=handle,
-        arena_slots=arena_slots[wanted],
-        cache_slots=np.stack([slots_of(positions, ids, block_size) for ids in block_ids]),
-        origins=origins[wanted],
-        positions=tokens,
-    )
+    """The copy of prompt tokens `positions`; `places`, in the arena, hold those from `first` on."""
+    first_block, end_block = positions.start // block_size, -(-positions.stop // block_size)
+    # Of whole blocks, so that their slots are written at once; then those of `positions`.
+    num_lines = FIRST_CACHE_LINE + len(block_ids)
+    whole = np.empty((num_lines, end_block - first_block, block_size), dtype=np.int64)
+    for slots, ids in zip(whole[FIRST_CACHE_LINE:], block_ids, strict=True):
+        _write_slots(ids[first_block:end_block], block_size, slots)
+    offset = positions.start - first_block * block_size
+    lines = whole.reshape(num_lines, -1)[:, offset : offset + len(positions)]
+    parts = [place.row_bytes for place in places]
+    parts += [place.entry.origin_bytes for place in places]
+    rows_and_origins = np.frombuffer(b"".join(parts), dtype=np.int64).reshape(2, -1)
+    lines[:2] = rows_and_origins[:, positions.start - first : positions.stop - first]
+    lines[2] = np.arange(positions.start, positions.stop)
+    return Copy(handle, lines)
 
 
-def _joined(parts: Sequence[bytes]) -> NDArray[np.int64]:
-    return np.frombuffer(b"".join(parts), dtype=np.int64)
+def _write_slots(block_ids: list[int], block_size: int, slots: NDArray[np.int64]) -> None:
+    """slots: [num_blocks, block_size], int64; PAD_SLOT in null blocks."""
+    starts = np.array(block_ids, dtype=np.int64) * block_size
+    np.add(starts[:, None], _offsets(block_size), out=slots)
+    if NULL_BLOCK in block_ids:
+        slots[starts == NULL_BLOCK] = PAD_SLOT
 
 
-def slots_of(positions: range, block_ids: Sequence[int], block_size: int) -> NDArray[np.int64]:
-    """positions: in a sequence whose block table is `block_ids`. PAD_SLOT in null blocks."""
-    first = positions.start // block_size
-    table = np.array(block_ids[first : -(-positions.stop // block_size)], dtype=np.int64)
-    slots = (table * block_size)[:, None] + np.arange(block_size)
-    slots[table == NULL_BLOCK] = PAD_SLOT
-    offset = positions.start - first * block_size
-    return slots.reshape(-1)[offset : offset + len(positions)]
+@cache
+def _offsets(block_size: int) -> NDArray[np.int64]:
+    return np.arange(block_size)

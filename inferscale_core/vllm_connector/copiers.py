@@ -156,9 +156,9 @@ class FusedCopier:
 
     def _compile(self, num_groups: int) -> None:
         """Launch both kernels with a token that they skip: the first request need not wait."""
-        nowhere = np.zeros(1, dtype=np.int64)
-        pads = np.full((num_groups, 1), PAD_SLOT, dtype=np.int64)
-        skipped = [Copy("", nowhere, pads, nowhere, nowhere)]
+        lines = np.zeros((FIRST_CACHE_LINE + num_groups, 1), dtype=np.int64)
+        lines[FIRST_CACHE_LINE:] = PAD_SLOT
+        skipped = [Copy("", lines)]
         self.inject(skipped)
         self.capture(skipped)
 

@@ -15,6 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from inferscale_core.ids import ChunkKey, UserScope
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE
 from inferscale_core.kv.disk import DiskRecord
 from inferscale_core.kv.tiers import Tier
 
@@ -26,17 +27,38 @@ PAD_SLOT = -1
 class Copy:
     """Tokens to copy between arena rows and the engine's slots, for one request.
 
-    arena_slots, origins, positions: [num_tokens], int64. positions: where the tokens are in the
-    request's prompt. origins: where they were when their keys were computed. cache_slots:
-    [num_groups, num_tokens], int64: a slot for each KV cache group, PAD_SLOT where the group holds
-    no block for the token any more.
+    lines: [3 + num_groups, num_tokens], int64, as the kernels read them: arena slot; origin, where
+    a token was when its key was computed; position, where it is in the request's prompt; then its
+    slot in each KV cache group, PAD_SLOT where the group holds no block for the token any more.
     """
 
     handle: str
-    arena_slots: NDArray[np.int64]
-    cache_slots: NDArray[np.int64]
-    origins: NDArray[np.int64]
-    positions: NDArray[np.int64]
+    lines: NDArray[np.int64]
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.lines[0])
+
+    @property
+    def arena_slots(self) -> NDArray[np.int64]:
+        line: NDArray[np.int64] = self.lines[0]
+        return line
+
+    @property
+    def origins(self) -> NDArray[np.int64]:
+        line: NDArray[np.int64] = self.lines[1]
+        return line
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        line: NDArray[np.int64] = self.lines[2]
+        return line
+
+    @property
+    def cache_slots(self) -> NDArray[np.int64]:
+        """[num_groups, num_tokens]."""
+        lines: NDArray[np.int64] = self.lines[FIRST_CACHE_LINE:]
+        return lines
 
 
 @dataclass(frozen=True, slots=True)

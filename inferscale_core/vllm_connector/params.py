@@ -1,21 +1,26 @@
 """What a request tells the connector, under `kv_transfer_params` in its `extra_args`.
 
-Plain values, since the engine ships them between processes. Long lists are one string with a line
-for each item, since the engine also deep-copies the parameters of every request. The scheduler side
-parses them once, and a malformed set never raises there: the request is prefilled as text and a
-`rejected` event says why.
+Plain values, since the engine ships them between processes. A long list is one string, since the
+engine also walks and copies the parameters of every request item by item. The scheduler side
+parses them once, a list at a time, and a malformed set never raises there: the request is prefilled
+as text and a `rejected` event says why.
+
+    handle       unique per request
+    span_keys    a line for each span
+    span_tokens  their token counts, with a space between
+    capture, forget, adopt  what else is asked for, each a mapping
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import starmap
-from typing import Any
+from typing import Any, cast
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Spans
 
 PARAMS_KEY = "inferscale"
 MAX_SPANS = 1024
@@ -73,28 +78,21 @@ class RequestParams:
     """handle: unique per request, carried by events. spans: contiguous from prompt token 0."""
 
     handle: str
-    spans: tuple[Span, ...] = ()
+    spans: Sequence[Span] = ()
     capture: Capture | None = None
     forget: Forget | None = None
     adopt: Adopt | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """The value of `kv_transfer_params`."""
+        spans = Spans.of(self.spans)
         body: dict[str, Any] = {
             "handle": self.handle,
-            "spans": "\n".join(f"{span.key} {span.num_tokens}" for span in self.spans),
+            "span_keys": "\n".join(spans.keys),
+            "span_tokens": " ".join(map(str, spans.counts)),
         }
         if self.capture:
-            capture = self.capture
-            body["capture"] = {
-                "key": capture.key,
-                "start": capture.start,
-                "num_tokens": capture.num_tokens,
-                "prefix_keys": "\n".join(capture.prefix_keys),
-                "fact": [capture.fact.fact_id, capture.fact.revision] if capture.fact else None,
-                "planned_version": capture.planned_version,
-                "planned_at": capture.planned_at,
-            }
+            body["capture"] = _capture_to_wire(self.capture, spans)
         if self.forget:
             forget = self.forget
             body["forget"] = {
@@ -124,40 +122,57 @@ def params_from_wire(wire: Mapping[str, Any] | None) -> RequestParams | None:
     body = wire[PARAMS_KEY]
     if not isinstance(body, Mapping):
         raise MalformedParams("not a mapping")
+    handle = _text(body, "handle")
+    spans = _spans(body)
     return RequestParams(
-        handle=_text(body, "handle"),
-        spans=_spans(body.get("spans", "")),
-        capture=_capture(body.get("capture")),
+        handle=handle,
+        spans=spans,
+        capture=_capture(body.get("capture"), spans),
         forget=_forget(body.get("forget")),
         adopt=_adopt(body.get("adopt")),
     )
 
 
-def _spans(value: Any) -> tuple[Span, ...]:
-    """Whole lists at a time: this runs in the scheduler, once for each request."""
-    if not isinstance(value, str):
-        raise MalformedParams("spans: not a string")
-    if not value:
-        return ()
-    words = value.replace("\n", " ").split(" ")
-    keys, counts = words[::2], words[1::2]
+def _spans(body: Mapping[str, Any]) -> Spans:
+    keys = _lines(body, "span_keys", default="")
+    counts = _counts(body.get("span_tokens", ""))
     if len(keys) > MAX_SPANS:
-        raise MalformedParams(f"spans: more than {MAX_SPANS}")
-    if len(keys) != len(counts) or not all(words) or not _are_digits(counts):
-        raise MalformedParams("spans: a line is not a key and a token count")
-    numbers = list(map(int, counts))
-    if min(numbers) < 1:
-        raise MalformedParams("spans: a token count is not positive")
-    return tuple(starmap(Span, zip(map(ChunkKey, keys), numbers, strict=True)))
+        raise MalformedParams(f"span_keys: more than {MAX_SPANS}")
+    if len(keys) != len(counts):
+        raise MalformedParams("span_tokens: not one count for each of span_keys")
+    return Spans(keys, counts)
 
 
-def _are_digits(words: Sequence[str]) -> bool:
-    """Whether each is at most nine ASCII digits."""
-    together = "".join(words)
-    return together.isascii() and together.isdecimal() and max(map(len, words)) <= 9
+def _counts(value: Any) -> list[int]:
+    if not isinstance(value, str):
+        raise MalformedParams("span_tokens: not a string")
+    if not value:
+        return []
+    try:
+        counts = list(map(int, value.split(" ")))
+    except ValueError:
+        raise MalformedParams("span_tokens: not token counts") from None
+    if min(counts) < 1:
+        raise MalformedParams("span_tokens: a token count is not positive")
+    return counts
 
 
-def _capture(value: Any) -> Capture | None:
+def _capture_to_wire(capture: Capture, spans: Spans) -> dict[str, Any]:
+    """Its prefix is not said again where it is just the spans."""
+    wire = {
+        "key": capture.key,
+        "start": capture.start,
+        "num_tokens": capture.num_tokens,
+        "fact": [capture.fact.fact_id, capture.fact.revision] if capture.fact else None,
+        "planned_version": capture.planned_version,
+        "planned_at": capture.planned_at,
+    }
+    if list(capture.prefix_keys) != list(spans.keys):
+        wire["prefix_keys"] = "\n".join(capture.prefix_keys)
+    return wire
+
+
+def _capture(value: Any, spans: Spans) -> Capture | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -173,7 +188,7 @@ def _capture(value: Any) -> Capture | None:
         key=ChunkKey(_text(value, "key")),
         start=_count(value, "start", minimum=0),
         num_tokens=_count(value, "num_tokens", minimum=1),
-        prefix_keys=tuple(map(ChunkKey, _lines(value, "prefix_keys"))),
+        prefix_keys=tuple(_lines(value, "prefix_keys") if "prefix_keys" in value else spans.keys),
         fact=fact,
         planned_version=_count(value, "planned_version", minimum=0),
         planned_at=_seconds(value, "planned_at"),
@@ -200,7 +215,7 @@ def _adopt(value: Any) -> Adopt | None:
     return Adopt(
         scope=UserScope(_text(value, "scope")),
         sealed_key=_text(value, "sealed_key"),
-        wanted=tuple(map(ChunkKey, _lines(value, "wanted"))),
+        wanted=tuple(_lines(value, "wanted")),
         planned_version=_count(value, "planned_version", minimum=0),
     )
 
@@ -219,11 +234,16 @@ def _texts(body: Mapping[str, Any], name: str) -> list[str]:
     return list(value)
 
 
-def _lines(body: Mapping[str, Any], name: str) -> list[str]:
-    value = body.get(name)
+def _lines(body: Mapping[str, Any], name: str, default: str | None = None) -> list[ChunkKey]:
+    value = body.get(name, default)
     if not isinstance(value, str):
         raise MalformedParams(f"{name}: not a string")
-    return value.split("\n") if value else []
+    if not value:
+        return []
+    lines = value.split("\n")
+    if "" in lines:
+        raise MalformedParams(f"{name}: an empty key")
+    return cast(list[ChunkKey], lines)
 
 
 def _seconds(body: Mapping[str, Any], name: str) -> float:

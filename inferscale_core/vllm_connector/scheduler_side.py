@@ -26,10 +26,12 @@ from inferscale_core.kv.directory import ChunkDirectory, Forgotten
 from inferscale_core.kv.pages import PageBudget, PagePool
 from inferscale_core.kv.tiers import Entry, Place, Tier
 from inferscale_core.memory.canonical import scope_of
+from inferscale_core.memory.spans import Spans
 from inferscale_core.vllm_connector.blocks import BlockTables, token_copy
 from inferscale_core.vllm_connector.config import ConnectorConfig
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.idle_check import IdleCheck
+from inferscale_core.vllm_connector.idle_heap import IdleHeap
 from inferscale_core.vllm_connector.metadata import Copy, StepDone, StepMetadata
 from inferscale_core.vllm_connector.params import (
     Capture,
@@ -38,7 +40,7 @@ from inferscale_core.vllm_connector.params import (
     RequestParams,
     params_from_wire,
 )
-from inferscale_core.vllm_connector.requests import RequestState, in_arena
+from inferscale_core.vllm_connector.requests import RequestState
 from inferscale_core.vllm_connector.sinks import EventLog, EventSink
 from inferscale_core.vllm_connector.tier_config import TierConfig
 from inferscale_core.vllm_connector.tiering import Adopted, Tiering
@@ -86,6 +88,7 @@ class SchedulerSide:
         self.tiering = Tiering(self.directory, tiers.num_ranks)
         self._usage = UsageReport(self.directory, self._events)
         self._idle_check = IdleCheck(self.directory)
+        self._idle_heap = IdleHeap()
         self._requests: dict[str, RequestState] = {}
         self._capture_ends: dict[str, int] = {}
         """Of requests whose capture is not named in a step yet: where the captured tokens end."""
@@ -124,10 +127,9 @@ class SchedulerSide:
         if state.is_on_gpu:
             state.offered = state.whole_run()
             return max(0, state.run_tokens - num_computed_tokens)
-        wanted = state.beyond(num_computed_tokens)
-        supply = in_arena(wanted)
-        if supply.end < wanted.end and not self.tiering.has_given_up(state.request_id):
-            self.tiering.want(state.request_id, wanted.entries)
+        wanted, supply = state.beyond(num_computed_tokens)
+        if supply.end < state.run_tokens and not self.tiering.has_given_up(state.request_id):
+            self.tiering.want(state.request_id, wanted)
             return None
         state.offered = supply
         return max(0, supply.end - num_computed_tokens)
@@ -181,6 +183,7 @@ class SchedulerSide:
         self._usage.changed(is_idle=not self._requests)
         if not self._requests and not self._in_flight and not self.has_work:
             self._idle_check.maybe()
+            self._idle_heap.maybe()
 
     def finished(self, request: Request) -> dict[str, Any] | None:
         """The request ended or was aborted. Work already sent to the ranks goes on."""
@@ -212,19 +215,20 @@ class SchedulerSide:
             params = params_from_wire(request.kv_transfer_params)
             if params is None:
                 return None
-            num_span_tokens = self._check(params, request)
+            spans = Spans.of(params.spans)
+            num_span_tokens = self._check(params, spans, request)
         except MalformedParams as problem:
             self._reject(request, str(problem))
             return None
-        return RequestState(request.request_id, params, num_span_tokens)
+        return RequestState(request.request_id, params, spans, num_span_tokens)
 
     @staticmethod
-    def _check(params: RequestParams, request: Request) -> int:
+    def _check(params: RequestParams, spans: Spans, request: Request) -> int:
         """Tokens that the spans hold."""
-        num_spans = sum(span.num_tokens for span in params.spans)
+        num_spans = spans.num_tokens
         if num_spans >= request.num_prompt_tokens:
             raise MalformedParams("spans: as long as the prompt or longer")
-        if len({span.key for span in params.spans}) != len(params.spans):
+        if len(set(spans.keys)) != len(spans):
             raise MalformedParams("spans: a key is named twice")
         if request.lora_request is not None:
             raise MalformedParams("a request with an adapter takes no chunks and gives none")
@@ -262,16 +266,17 @@ class SchedulerSide:
         self._copies.append(
             token_copy(
                 state.params.handle,
-                supply.entries,
+                supply.places,
                 blocks.get_block_ids(),
                 self._config.block_size,
                 range(start, supply.end),
                 first=supply.start,
             )
         )
-        self._pending.pinned.extend(self.directory.read(supply.entries))
-        self.directory.stats.hits += len(supply.entries)
-        self.directory.stats.misses += len(state.params.spans) - len(supply.entries)
+        self.directory.gpu.read(supply.places)
+        self._pending.pinned += supply.places
+        self.directory.stats.hits += len(supply.places)
+        self.directory.stats.misses += len(state.spans) - len(supply.places)
         self._pending.injected.append(state.params.handle)
 
     def _report_moves(self) -> None:
@@ -314,11 +319,12 @@ class SchedulerSide:
             entry = self._reserve(request_id, state, capture)
             if entry is None:
                 continue
+            assert entry.gpu is not None, "it was just reserved there"
             block_ids = self._blocks.block_ids(request_id)
             copies.append(
                 token_copy(
                     state.params.handle,
-                    [entry],
+                    [entry.gpu],
                     block_ids,
                     self._config.block_size,
                     range(capture.start, capture.start + capture.num_tokens),
@@ -351,7 +357,7 @@ class SchedulerSide:
             return "fenced"
         if state.covered < state.num_span_tokens:
             return "missing_prefix"
-        if not all(self.directory.find(key) for key in capture.prefix_keys):
+        if not self.directory.finds_all(capture.prefix_keys):
             return "missing_prefix"
         if self._has_left_a_window(request_id, capture):
             return "outside_window"

@@ -20,16 +20,12 @@ RING_BUFFERS = 4
 
 
 def num_tokens_of(copies: Sequence[Copy]) -> int:
-    return sum(len(copy.arena_slots) for copy in copies)
+    return sum(copy.num_tokens for copy in copies)
 
 
 def write_lines(copies: Sequence[Copy], lines: NDArray[np.int64]) -> None:
-    """lines: [3 + num_groups, num_tokens], int64: arena slot, origin, position, then the cache slot
-    in each KV cache group."""
-    np.concatenate([copy.arena_slots for copy in copies], out=lines[0])
-    np.concatenate([copy.origins for copy in copies], out=lines[1])
-    np.concatenate([copy.positions for copy in copies], out=lines[2])
-    np.concatenate([copy.cache_slots for copy in copies], axis=1, out=lines[FIRST_CACHE_LINE:])
+    """lines: [3 + num_groups, num_tokens], int64: those of the copies, one behind the other."""
+    np.concatenate([copy.lines for copy in copies], axis=1, out=lines)
 
 
 def open_sender(device: torch.device, num_groups: int) -> Sender:

@@ -71,8 +71,8 @@ def test_what_stays_comes_back_as_it_was(fp8: TinyEngine) -> None:
     count = BLOCK + 7
     source, target = BLOCK + np.arange(count), 40 * BLOCK + np.arange(count)
     rows, positions = np.arange(count), 9 + np.arange(count)
-    copier.capture([Copy("", rows, source[None], positions, positions)])
-    copier.inject([Copy("", rows, target[None], positions, positions)])
+    copier.capture([Copy("", np.stack([rows, positions, positions, source]))])
+    copier.inject([Copy("", np.stack([rows, positions, positions, target]))])
     device = worker.arena.rows.device
     for layer in copier.layers:
         before = layer.read(torch.from_numpy(source).to(device))

@@ -36,20 +36,23 @@ def raw(engine: TinyEngine, prompt: list[int], wire: Any) -> Any:
     return engine.llm.generate(prompts, sampling, use_tqdm=False)[0]
 
 
+def spans(keys: str, tokens: str) -> dict[str, Any]:
+    return {"inferscale": {"handle": "x", "span_keys": keys, "span_tokens": tokens}}
+
+
 MALFORMED = {
     "not a mapping": {"inferscale": 7},
-    "no handle": {"inferscale": {"spans": ""}},
-    "spans is a list": {"inferscale": {"handle": "x", "spans": [["k", 5]]}},
-    "a span of no tokens": {"inferscale": {"handle": "x", "spans": "k 0"}},
-    "a span of negative tokens": {"inferscale": {"handle": "x", "spans": "k -5"}},
-    "a span without a count": {"inferscale": {"handle": "x", "spans": "k"}},
-    "spans longer than the prompt": {"inferscale": {"handle": "x", "spans": "k 10000"}},
-    "spans as long as the prompt": {"inferscale": {"handle": "x", "spans": "k 50"}},
-    "one key twice": {"inferscale": {"handle": "x", "spans": "k 5\nk 5"}},
+    "no handle": {"inferscale": {"span_keys": "", "span_tokens": ""}},
+    "spans is a list": {"inferscale": {"handle": "x", "span_keys": ["k"], "span_tokens": [5]}},
+    "a span of no tokens": spans("k", "0"),
+    "a span of negative tokens": spans("k", "-5"),
+    "a span without a count": spans("k", ""),
+    "spans longer than the prompt": spans("k", "10000"),
+    "spans as long as the prompt": spans("k", "50"),
+    "one key twice": spans("k\nk", "5 5"),
     "a capture beyond the prompt": {
         "inferscale": {
             "handle": "x",
-            "spans": "",
             "capture": {
                 "key": "a/b/c",
                 "start": 40,

@@ -84,7 +84,7 @@ def copies(blocks: range, positions: int) -> list[Copy]:
         slots = blocks[request] * BLOCK + tokens
         cache_slots = np.stack([slots, np.where(tokens < 2, PAD_SLOT, slots + 1)])
         rows = 10 * request + tokens
-        made.append(Copy("", rows, cache_slots, 3 + tokens, positions + tokens))
+        made.append(Copy("", np.vstack([rows, 3 + tokens, positions + tokens, cache_slots])))
     return made
 
 

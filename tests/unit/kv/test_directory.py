@@ -42,6 +42,20 @@ def test_a_reserved_chunk_cannot_be_found_until_it_is_published() -> None:
     assert directory.get(key) is not None
 
 
+def test_who_saw_a_chunk_is_known_for_as_long_as_either_is() -> None:
+    directory = directory_of(4)
+    seen = store(directory, "seen")
+    assert seen.readers == set()
+    store(directory, "reader", sees=("seen", "gone", "seen"))
+    assert seen.readers == {"tenant/a/reader"}
+    directory.forget(SCOPES[0], [FactId("seen")], 1)
+    directory.check_conservation()
+    assert directory.num_published == 0
+    store(directory, "late", sees=("seen",))
+    directory.check_conservation()
+    assert store(directory, "seen").readers == {"tenant/a/late"}
+
+
 def test_the_resident_run_ends_at_the_first_missing_span() -> None:
     directory = directory_of()
     for name in "abd":

@@ -63,6 +63,24 @@ def test_a_chunk_with_a_lower_copy_gives_way_before_one_without_and_is_not_lost(
     assert directory.find(copied.key) is copied
 
 
+def test_a_chunk_that_is_read_while_its_turn_comes_is_asked_again_when_it_is_not() -> None:
+    """With a bound on tenants it stands in two orders, and its turn comes in one of them."""
+    directory = ChunkDirectory(PagePool(3, 4), tenant_share=0.3)
+    read = store(directory, "left/u/read")
+    places = directory.read([read])
+    store(directory, "left/u/idle")
+    key = ChunkKey("right/u/large")
+    large = directory.reserve(key, 8, origin=0, fact=FactRef(FactId(key), 1), prefix_keys=())
+    assert large is not None
+    directory.check_conservation()
+    directory.publish(large)
+    assert gone(directory) == ["left/u/idle"]
+    directory.gpu.unpin(places)
+    directory.check_conservation()
+    store(directory, "right/u/next", num_tokens=12)
+    assert gone(directory) == ["right/u/large", "left/u/read"]
+
+
 def test_what_is_not_asked_for_any_more_gives_way_to_what_is() -> None:
     """However often it was asked for once."""
     directory = ChunkDirectory(PagePool(4, 4))

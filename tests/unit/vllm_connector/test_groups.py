@@ -117,7 +117,8 @@ def test_an_injection_skips_the_blocks_that_a_window_has_given_up() -> None:
     engine.step([scheduled("r", ([1, 2, 3], [4, 5, 6]), 0)], {"r": 9})
     entry = engine.side.directory.get(ChunkKey("t/u/x"))
     assert entry is not None
-    copy = token_copy("h", [entry], ([9, 8], [0, 8]), BLOCK, range(0, 8))
+    assert entry.gpu is not None
+    copy = token_copy("h", [entry.gpu], ([9, 8], [0, 8]), BLOCK, range(0, 8))
     assert (copy.cache_slots[1][:BLOCK] == PAD_SLOT).all()
     assert (copy.cache_slots[1][BLOCK:] == np.arange(32, 36)).all()
     assert (copy.cache_slots[0] >= 0).all()
@@ -153,7 +154,8 @@ def test_the_copier_follows_each_group_and_leaves_other_slots_alone() -> None:
 
     entry = engine.side.directory.get(ChunkKey("t/u/x"))
     assert entry is not None
-    move = token_copy("h", [entry], ([9, 8, 7], [0, 8, 7]), BLOCK, range(0, 8))
+    assert entry.gpu is not None
+    move = token_copy("h", [entry.gpu], ([9, 8, 7], [0, 8, 7]), BLOCK, range(0, 8))
     copier.inject([move])
     full, window = caches
     expected = apply(rotation(table, torch.arange(8)), key)

@@ -32,11 +32,54 @@ json_values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
-field_names = st.sampled_from(["handle", "spans", "capture", "forget", "adopt"])
+field_names = st.sampled_from(["handle", "span_keys", "span_tokens", "capture", "forget", "adopt"])
 
 
 def test_params_survive_the_wire() -> None:
     assert params_from_wire(json.loads(json.dumps(PARAMS.to_wire()))) == PARAMS
+
+
+def test_a_capture_behind_just_its_spans_does_not_name_them_again() -> None:
+    keys = tuple(span.key for span in PARAMS.spans)
+    params = RequestParams(
+        "h", PARAMS.spans, Capture(ChunkKey("t/u/c"), 8, 4, keys, FactRef(FactId("f"), 2), 7)
+    )
+    wire = params.to_wire()
+    assert json.dumps(wire).count("t/u/a") == 1
+    assert params_from_wire(wire) == params
+
+
+@pytest.mark.parametrize("prefix_keys", [(), (ChunkKey("t/u/z"),)])
+def test_a_capture_may_have_seen_other_chunks_than_its_spans(
+    prefix_keys: tuple[ChunkKey, ...],
+) -> None:
+    capture = Capture(ChunkKey("t/u/c"), 8, 4, prefix_keys, FactRef(FactId("f"), 2), 7)
+    params = RequestParams("h", PARAMS.spans, capture)
+    assert params_from_wire(params.to_wire()) == params
+
+
+@pytest.mark.parametrize(
+    ("keys", "tokens"),
+    [
+        ("a", ""),
+        ("", "3"),
+        ("a\nb", "3"),
+        ("a", "0"),
+        ("a", "-3"),
+        ("a", "3.0"),
+        ("a", "x"),
+        ("a", " 3"),
+        ("a", "9" * 5000),
+        ("a\n", "3 3"),
+        ("a", ["3"]),
+        (["a"], "3"),
+        ("a", 3),
+    ],
+)
+def test_spans_whose_counts_are_no_counts_are_refused_by_name(keys: object, tokens: object) -> None:
+    body = {"handle": "h", "span_keys": keys, "span_tokens": tokens}
+    with pytest.raises(MalformedParams, match=r"^span_"):
+        params_from_wire({"inferscale": body})
 
 
 def test_a_header_capture_has_no_fact() -> None:

@@ -18,7 +18,7 @@ from inferscale_core.vllm_connector.staging import (
 def copy(start: int, count: int, num_groups: int = 2) -> Copy:
     numbers = np.arange(start, start + count, dtype=np.int64)
     slots = np.stack([numbers + 1000 * (group + 1) for group in range(num_groups)])
-    return Copy("handle", numbers, slots, numbers + 100, numbers + 200)
+    return Copy("handle", np.vstack([numbers, numbers + 100, numbers + 200, slots]))
 
 
 def test_lines_hold_the_tokens_of_all_requests_and_a_slot_for_each_group() -> None:
