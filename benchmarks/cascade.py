@@ -10,7 +10,8 @@ it to the end. **How long encoding takes is modelled**, not measured: a wave tak
 longer when its facts pass `--facts-per-s`; what a chunk sees as text is prefilled at
 `--text-tokens-per-s`.
 
-With `--chapters` it goes through chapters of these lengths, and none, in place of the other bounds.
+With `--chapters` it goes through chapters of these lengths, and none, in place of the other bounds;
+with `--mixed` the statements come in an order drawn at random as well.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,13 @@ NAMES = (
     *("Mira", "Freja", "Paolo", "Robin", "Kim", "Anders", "Lucia"),
     *("Hana", "Omar", "Tessa", "Ivo", "Greta", "Noor", "Felix"),
 )
+
+
+class Order(StrEnum):
+    """arrival: conversation after conversation. mixed: as if a memory's subjects had no time."""
+
+    ARRIVAL = "arrival"
+    MIXED = "mixed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +308,15 @@ def run(
     minutes: Sequence[int],
     rate: EncodeRate,
     recipes: Sequence[Recipe],
+    *,
+    orders: Sequence[Order] = (Order.ARRIVAL,),
 ) -> Iterator[dict[str, Any]]:
-    for count, updates in zip(counts, minutes, strict=True):
-        lines = [recipes[0].render(s.text, s.occurred_at) for s in statements(conversations, count)]
+    sizes = zip(counts, minutes, strict=True)
+    for (count, updates), order in itertools.product(sizes, orders):
+        told = statements(conversations, count)
+        if order is Order.MIXED:
+            random.Random(0).shuffle(told)
+        lines = [recipes[0].render(s.text, s.occurred_at) for s in told]
         vectors = torch.from_numpy(embedder.embed(lines))
         num_tokens = [embedder.count_tokens(line) for line in lines]
         for recipe in recipes:
@@ -312,6 +327,7 @@ def run(
             build_s = time.perf_counter() - started
             yield {
                 "facts": count,
+                "order": order.value,
                 "neighbours": recipe.num_neighbours,
                 "newest_facts": recipe.newest_facts,
                 "max_depth": recipe.max_depth,
@@ -332,6 +348,7 @@ def main() -> int:
     parser.add_argument("--facts", type=int, nargs="+", default=list(COUNTS))
     parser.add_argument("--neighbours", type=int, nargs="+", default=list(NEIGHBOURS))
     parser.add_argument("--chapters", type=int, nargs="+", help="in place of the other bounds")
+    parser.add_argument("--mixed", action="store_true", help="in an order drawn at random as well")
     parser.add_argument("--updates", type=int, nargs="+", default=list(UPDATES))
     parser.add_argument("--wave-ms", type=float, default=12.0)
     parser.add_argument("--facts-per-s", type=float, default=300.0)
@@ -352,6 +369,7 @@ def main() -> int:
         options.updates,
         rate,
         recipes,
+        orders=list(Order) if options.mixed else [Order.ARRIVAL],
     ):
         print(figure, flush=True)
         figures.append(figure)

@@ -24,6 +24,7 @@ HEAD = (
 
 CHAPTERS_HEAD = (
     "facts",
+    "order",
     "neighbours",
     "chapter",
     "dropped by a delete",
@@ -42,6 +43,7 @@ def chapters_table(rows: Sequence[Row]) -> str:
     lines = [
         [
             f"{row['facts']:,}",
+            row["order"],
             row["neighbours"],
             "none" if row["chapter"] is None else row["chapter"],
             f"{row['delete_closure']:.1%}",

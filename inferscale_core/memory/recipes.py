@@ -201,6 +201,7 @@ RECIPES: dict[str, Recipe] = {
             num_recent=16,
             fact_order=FactOrder.ARRIVAL,
         ),
+        Recipe("progressive-32-chapters", num_neighbours=32, chapter=512),
         Recipe("progressive-32-depth-8", num_neighbours=32, max_depth=8),
         Recipe("neighbours-32-as-text", num_neighbours=32, facts_as=PrefixFacts.TEXT),
         Recipe("running-sequence", running_sequence=True),
