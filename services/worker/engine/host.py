@@ -277,6 +277,7 @@ def _sampling_params(request: EngineRequest) -> Any:
         stop=list(options.stop) or None,
         output_kind=RequestOutputKind.DELTA,
         extra_args={"kv_transfer_params": request.params.to_wire()},
+        skip_clone=True,  # Made for this request alone: the engine need not copy it in depth.
     )
 
 
