@@ -40,6 +40,12 @@ def _host_and_port(address: str | None) -> str | None:
     return address
 
 
+def _zero_or_30(days: int) -> int:
+    if 0 < days < 30:
+        raise ValueError("must be 0 or at least 30")
+    return days
+
+
 Address = Annotated[str, AfterValidator(_host_and_port)]
 OptionalAddress = Annotated[str | None, AfterValidator(_host_and_port)]
 
@@ -134,6 +140,26 @@ class WorkerSettings(_Section):
 
     grace_s: float = Field(20.0, ge=0, le=600)
     """Time that open calls have after SIGTERM."""
+
+
+class RetentionSettings(_Section):
+    history_days: int = Field(90, ge=0, le=36_500)
+    """Days that the ids of requests, and of facts and turns that are gone, are kept: for so long a
+    repeated request gives the first answer again. The latter stay longer where a worker has run for
+    longer. 0: for ever."""
+
+    audit_days: Annotated[int, AfterValidator(_zero_or_30)] = Field(0, ge=0, le=36_500)
+    """Days that the audit trail is kept, 30 at least. 0: for ever."""
+
+
+class RetentionSettings(_Section):
+    history_days: int = Field(90, ge=0, le=36_500)
+    """Days that the ids of requests, and of facts and turns that are gone, are kept: for so long a
+    repeated request gives the first answer again. The latter stay longer where a worker has run for
+    longer. 0: for ever."""
+
+    audit_days: Annotated[int, AfterValidator(_zero_or_30)] = Field(0, ge=0, le=36_500)
+    """Days that the audit trail is kept, 30 at least. 0: for ever."""
 
 
 class EngineSettings(_Section):
@@ -261,6 +287,7 @@ class Settings(BaseSettings):
     database: DatabaseSettings = DatabaseSettings()
     control: ControlSettings = ControlSettings()
     worker: WorkerSettings = WorkerSettings()
+    retention: RetentionSettings = RetentionSettings()
     engine: EngineSettings = EngineSettings()
     recipe: RecipeSettings = RecipeSettings()
     embedder: EmbedderSettings = EmbedderSettings()

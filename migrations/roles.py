@@ -63,6 +63,7 @@ def grant(connection: psycopg.Connection[tuple[object, ...]], role: str) -> None
         "inferscale_find_api_key(text)",
         "inferscale_users_of_model(text, text, text, integer)",
         "inferscale_end_worker(text)",
+        "inferscale_end_history(integer, integer, integer)",
     ):
         statements.append(f"GRANT EXECUTE ON FUNCTION {function} TO {{role}}")
     for statement in statements:

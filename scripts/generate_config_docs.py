@@ -31,6 +31,7 @@ USED_BY = {
     "database": "control and migrations",
     "control": "control",
     "worker": "worker",
+    "retention": "control",
     "engine": "worker",
     "recipe": "control and worker; both must state the same",
     "embedder": "control and worker; both must state the same",

@@ -23,6 +23,7 @@ from inferscale_core.store.disk_keys import DiskKeyRepository
 from inferscale_core.store.embedded import EmbeddedPostgres, service_url
 from inferscale_core.store.encodings import EncodingRepository
 from inferscale_core.store.facts import FactRepository
+from inferscale_core.store.history import EndedHistory
 from inferscale_core.store.holders import HolderRepository
 from inferscale_core.store.identifiers import content_hash, new_id
 from inferscale_core.store.jobs import JobHandlers, JobQueue, QueueTimes
@@ -46,6 +47,7 @@ __all__ = [
     "Embedding",
     "EncodeJob",
     "EncodingRepository",
+    "EndedHistory",
     "FactRepository",
     "ForgetJob",
     "HolderRepository",

@@ -15,7 +15,7 @@ from inferscale_core.store.failures import translated
 from inferscale_core.store.rows import Base
 from inferscale_core.store.transaction import SystemTransaction, TenantTransaction
 
-REQUIRED_SCHEMA = "20261129_2155"
+REQUIRED_SCHEMA = "20261130_0050"
 """The oldest schema that this code runs on. Newer ones have only added to it."""
 
 # All of it is local to the transaction, so it also holds through a pooler that gives the next

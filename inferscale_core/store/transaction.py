@@ -12,6 +12,7 @@ from inferscale_core.store.deletions import DeletionRepository
 from inferscale_core.store.disk_keys import DiskKeyRepository
 from inferscale_core.store.encodings import EncodingRepository
 from inferscale_core.store.facts import FactRepository
+from inferscale_core.store.history import EndedHistory, end_history
 from inferscale_core.store.holders import HolderRepository
 from inferscale_core.store.queueing import EncodeJob, ForgetJob
 from inferscale_core.store.requests import RequestLog
@@ -90,6 +91,13 @@ class SystemTransaction:
     async def queue_encoding(self, tenant_id: TenantId, user_id: UserId, model: str) -> None:
         """For a worker that has just started and holds nothing."""
         await queueing.enqueue(self.session, EncodeJob(tenant_id, user_id, model))
+
+    async def end_history(
+        self, *, history_days: int, audit_days: int, max_rows: int
+    ) -> EndedHistory:
+        return await end_history(
+            self.session, history_days=history_days, audit_days=audit_days, max_rows=max_rows
+        )
 
     async def wake_encoding(self, model: str) -> None:
         """Jobs that failed for want of a worker, or were given up, run at once."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from sqlalchemy import delete, func, select, text
+from sqlalchemy import Case, case, delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -79,7 +79,9 @@ class WorkerRegistry:
             insert(WorkerRow)
             .values(worker_id=worker.worker_id, joined_at=func.now(), **values)
             .on_conflict_do_update(
-                constraint="workers_pkey", set_=values, where=WorkerRow.instance_id == expected
+                constraint="workers_pkey",
+                set_={**values, "joined_at": _joined_at(worker)},
+                where=WorkerRow.instance_id == expected,
             )
             .returning(WorkerRow.worker_id)
         )
@@ -145,3 +147,9 @@ def _worker(row: WorkerRow) -> Worker:
         draining=row.draining,
         max_fact_tokens=row.max_fact_tokens,
     )
+
+
+def _joined_at(worker: Worker) -> Case[datetime]:
+    """When this instance joined first: it holds no copy of a user from before."""
+    is_same = WorkerRow.instance_id == worker.instance_id
+    return case((is_same, WorkerRow.joined_at), else_=func.now())

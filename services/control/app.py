@@ -47,6 +47,7 @@ from services.control.memory.removing import RemoveUseCases
 from services.control.memory.servicer import MemoryServicer
 from services.control.memory.turns import TurnUseCases
 from services.control.memory.use_cases import MemoryUseCases
+from services.control.retention import Retention
 from services.control.sync.servicer import SyncServicer
 from services.control.sync.use_cases import SyncUseCases
 from services.control.tenants.servicer import TenantServicer
@@ -89,6 +90,7 @@ class ControlApp:
         self.server = _server(settings, self.parts)
         self._jobs = _job_queue(settings, self.parts)
         self._depth = JobDepth(self._jobs)
+        self._retention = Retention(self.parts.store, settings.retention)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> int:
@@ -97,14 +99,16 @@ class ControlApp:
         self._tasks = [
             asyncio.create_task(self._jobs.run(), name="jobs"),
             asyncio.create_task(self._depth.watch(), name="job depth"),
+            asyncio.create_task(self._retention.watch(), name="retention"),
         ]
         return await self.server.start(self._settings.listen)
 
     async def stop(self) -> None:
         """After the server has drained. Jobs that are cut off run again elsewhere."""
         if self._tasks:
-            running, watching = self._tasks
-            watching.cancel()
+            running, *watching = self._tasks
+            for task in watching:
+                task.cancel()
             self._jobs.stop()
             await running
         await self.parts.background.close()

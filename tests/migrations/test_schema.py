@@ -136,7 +136,7 @@ def test_the_services_role_owns_nothing_and_may_do_only_what_is_listed(database:
     assert granted == expected | {("audit", "INSERT, SELECT"), ("alembic_version", "SELECT")}
 
 
-def test_only_the_services_role_may_cross_tenants_and_only_by_three_functions(
+def test_only_the_services_role_may_cross_tenants_and_only_by_four_functions(
     database: Database,
 ) -> None:
     functions = _rows(
@@ -149,6 +149,7 @@ def test_only_the_services_role_may_cross_tenants_and_only_by_three_functions(
     assert functions == [
         (name, path, False, True)
         for name in (
+            "inferscale_end_history",
             "inferscale_end_worker",
             "inferscale_find_api_key",
             "inferscale_users_of_model",

@@ -138,7 +138,8 @@ class AuditRow(Base):
 
 
 class WorkerRow(Base):
-    """Not a tenant's: a worker serves many. Says nothing about any user."""
+    """Not a tenant's: a worker serves many. Says nothing about any user. joined_at: when the
+    instance joined first."""
 
     __tablename__ = "workers"
 

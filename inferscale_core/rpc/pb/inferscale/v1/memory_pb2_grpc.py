@@ -18,8 +18,9 @@ class MemoryServiceStub(object):
 
     The tenant is the one the credential belongs to; no request field can name another. Every
     mutation takes a `request_id` of the caller's choice: repeated with the same content it returns
-    the first answer again, with other content it is INVALID_ARGUMENT. All mutations return the
-    user's `memory_version` after the change; pass it to a read to see that change everywhere.
+    the first answer again, with other content it is INVALID_ARGUMENT. It is remembered for 90 days,
+    unless the operator has set another time. All mutations return the user's `memory_version` after
+    the change; pass it to a read to see that change everywhere.
     """
 
     def __init__(self, channel):
@@ -44,8 +45,9 @@ class MemoryServiceServicer(object):
 
     The tenant is the one the credential belongs to; no request field can name another. Every
     mutation takes a `request_id` of the caller's choice: repeated with the same content it returns
-    the first answer again, with other content it is INVALID_ARGUMENT. All mutations return the
-    user's `memory_version` after the change; pass it to a read to see that change everywhere.
+    the first answer again, with other content it is INVALID_ARGUMENT. It is remembered for 90 days,
+    unless the operator has set another time. All mutations return the user's `memory_version` after
+    the change; pass it to a read to see that change everywhere.
     """
 
     def AddMemory(self, request, context):
@@ -135,8 +137,9 @@ class MemoryService(object):
 
     The tenant is the one the credential belongs to; no request field can name another. Every
     mutation takes a `request_id` of the caller's choice: repeated with the same content it returns
-    the first answer again, with other content it is INVALID_ARGUMENT. All mutations return the
-    user's `memory_version` after the change; pass it to a read to see that change everywhere.
+    the first answer again, with other content it is INVALID_ARGUMENT. It is remembered for 90 days,
+    unless the operator has set another time. All mutations return the user's `memory_version` after
+    the change; pass it to a read to see that change everywhere.
     """
 
     @staticmethod
