@@ -319,12 +319,12 @@ class ChunkDirectory:
 
     def drain_to_zero(self) -> NDArray[np.int64]:
         """Arena rows freed since the last call; to be zeroed before any is written again."""
-        return self.gpu.rows_of(tuple(self._pool.drain_to_zero()))
+        return self.gpu.rows_of(self._pool.drain_to_zero())
 
     def drain_host_to_zero(self) -> NDArray[np.int64]:
         """As `drain_to_zero`, of the host tier."""
         assert self._host_pool is not None
-        return self.rooms[Tier.HOST].rows_of(tuple(self._host_pool.drain_to_zero()))
+        return self.rooms[Tier.HOST].rows_of(self._host_pool.drain_to_zero())
 
     @property
     def has_rows_to_zero(self) -> bool:

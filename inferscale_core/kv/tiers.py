@@ -12,7 +12,7 @@ freed on disk is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -23,6 +23,9 @@ from inferscale_core.ids import ChunkKey
 from inferscale_core.kv.eviction import HALF_LIFE, RESTORE_COST, EvictionQueue, encode_cost
 from inferscale_core.kv.pages import Pages
 from inferscale_core.memory.facts import FactRef
+
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 class Tier(StrEnum):
@@ -263,7 +266,9 @@ class Room:
         self._free(place)
         return False
 
-    def rows_of(self, pages: tuple[int, ...]) -> NDArray[np.int64]:
+    def rows_of(self, pages: Sequence[int]) -> NDArray[np.int64]:
+        if not pages:
+            return _NO_ROWS
         first = np.asarray(pages, dtype=np.int64)[:, None] * self.pages.page_tokens
         return (first + self._offsets).reshape(-1)
 
