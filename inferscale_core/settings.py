@@ -152,16 +152,6 @@ class RetentionSettings(_Section):
     """Days that the audit trail is kept, 30 at least. 0: for ever."""
 
 
-class RetentionSettings(_Section):
-    history_days: int = Field(90, ge=0, le=36_500)
-    """Days that the ids of requests, and of facts and turns that are gone, are kept: for so long a
-    repeated request gives the first answer again. The latter stay longer where a worker has run for
-    longer. 0: for ever."""
-
-    audit_days: Annotated[int, AfterValidator(_zero_or_30)] = Field(0, ge=0, le=36_500)
-    """Days that the audit trail is kept, 30 at least. 0: for ever."""
-
-
 class EngineSettings(_Section):
     model: str = "packaged"
     """Path or hub name of the model. `packaged`: Qwen2.5-Coder-1.5B-Instruct from wheels."""
