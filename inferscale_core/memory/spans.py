@@ -25,8 +25,8 @@ class Spans(Sequence[Span]):
     def of(cls, spans: Iterable[Span]) -> Spans:
         if isinstance(spans, Spans):
             return spans
-        pairs = list(spans)
-        return cls([key for key, _ in pairs], [count for _, count in pairs])
+        keys, counts = list(zip(*spans, strict=True)) or ((), ())
+        return cls(keys, counts)
 
     @property
     def num_tokens(self) -> int:
