@@ -4,8 +4,9 @@
 
     row: | layer 0: K heads x dim | layer 0: V heads x dim | layer 1: K … |
 
-The others hold un-rotated keys without the layer's key bias, and values, both quantised (see
-`kv.quantise`); the row's elements are bytes, and every layer's part starts at a multiple of 16:
+The others hold un-rotated keys, mostly without what the layer's keys have in common, and values,
+both quantised (see `kv.quantise`); the row's elements are bytes, and every layer's part starts at a
+multiple of 16:
 
     part: | K payload, heads x payload | V payload, heads x payload | K scales | V scales | pad |
 

@@ -4,7 +4,8 @@ Some models' keys have a bias of hundreds on a few channels, the same for every 
 mantissa would lose everything else. Where keys are normalised between projection and rotation, a
 bias of the projection is no constant of the key any more, and nothing is taken.
 
-Each bias is checked by projecting zeros. Where it cannot be known, quantised storage is refused.
+Each bias is checked by projecting zeros. Where it cannot be known, quantised storage is refused
+unless means were measured (`key_meter`).
 
 Source: vLLM 0.26 and 0.32, model_executor/layers/linear.py (QKVParallelLinear: queries, keys and
 values of this rank's heads follow each other) and the attention classes of `rotary`.

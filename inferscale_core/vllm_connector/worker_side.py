@@ -16,12 +16,21 @@ from torch import Tensor, nn
 
 from inferscale_core.errors import Unsupported
 from inferscale_core.kv.disk import ChunkStore
+from inferscale_core.kv.key_means import KeyMeans, RankMeans
 from inferscale_core.kv.rope import RotaryTable
+from inferscale_core.kv.rows import LayerShape
 from inferscale_core.kv.storage import Arena
 from inferscale_core.vllm_connector.config import ConnectorConfig
 from inferscale_core.vllm_connector.copiers import Copier, open_copier
 from inferscale_core.vllm_connector.key_bias import find_key_biases
-from inferscale_core.vllm_connector.layout import open_layer
+from inferscale_core.vllm_connector.key_meter import (
+    ONE_RANK,
+    KeyMeter,
+    Shard,
+    means_of_rank,
+    rank_means,
+)
+from inferscale_core.vllm_connector.layout import PagedLayer, open_layer
 from inferscale_core.vllm_connector.metadata import StepDone, StepMetadata
 from inferscale_core.vllm_connector.mover import HostRows, Mover, Unseal
 from inferscale_core.vllm_connector.rotary import find_tables
@@ -40,6 +49,8 @@ class WorkerSide:
         self._caches: dict[str, Tensor] = {}
         self.tables: list[RotaryTable] = []
         self.readers: list[str] = []
+        self._layers: list[PagedLayer] = []
+        self._meter: KeyMeter | None = None
         self._arena: Arena | None = None
         self._copier: Copier | None = None
         self._host: HostRows | None = None
@@ -52,10 +63,18 @@ class WorkerSide:
             raise Unsupported(f"the engine gave no cache for layer {min(missing)}")
         self._caches = caches
 
-    def start(self, model: nn.Module, attention_by_name: dict[str, nn.Module], max_len: int) -> str:
+    def start(
+        self,
+        model: nn.Module,
+        attention_by_name: dict[str, nn.Module],
+        max_len: int,
+        key_means: KeyMeans | None = None,
+        shard: Shard = ONE_RANK,
+    ) -> str:
         """Find layouts and rotary tables; allocate the arena. Returns a line for the log.
 
-        Raises Unsupported by name. Call once, while the engine is idle.
+        key_means: taken from keys before they are quantised, in place of their bias. Raises
+        Unsupported by name. Call once, while the engine is idle.
         """
         config = self._config
         first = self._caches[config.layer_names[0]]
@@ -70,7 +89,8 @@ class WorkerSide:
         ]
         self.tables = [tables[name] for name in config.layer_names]
         self._arena = Arena(config.num_rows, config.row_layout, first.device)
-        biases = self._key_biases(model)
+        self._layers = layers
+        biases = self._key_biases(model, key_means, shard)
         self._copier = open_copier(self._arena, layers, self.tables, biases)
         host_bytes = self._start_tiers()
         self.readers = sorted({layer.reader for layer in layers})
@@ -79,7 +99,8 @@ class WorkerSide:
             f"layout {'/'.join(self.readers)}, "
             f"{len({id(table) for table in self.tables})} rotary tables, "
             f"arena {self._arena.num_bytes} bytes of {config.storage} storage, "
-            f"{sum(bias is not None for bias in biases)} key biases, host tier {host_bytes} bytes, "
+            f"{sum(bias is not None for bias in biases)} key "
+            f"{'biases' if key_means is None else 'means'}, host tier {host_bytes} bytes, "
             f"{type(self._copier).__name__}"
         )
 
@@ -87,6 +108,20 @@ class WorkerSide:
         """The rank's disk tier from now on. Call once, after `start`, when there is to be one."""
         assert self._mover is not None, "a disk tier was configured, and inferscale_start called"
         self._mover.use_disk(store, unseal)
+
+    def measure_keys(self) -> None:
+        """Take the keys of all that is captured from now on into account."""
+        self._meter = KeyMeter(self._layers, self.tables)
+
+    def measured_keys(
+        self, model: nn.Module, shard: Shard
+    ) -> tuple[dict[str, RankMeans], list[float]]:
+        """What keys have in common since `measure_keys`, and how much of them that is, see
+        `KeyMeter.shares`; empty when nothing was captured. Ends the measuring."""
+        assert self._meter is not None, "measure_keys was called"
+        meter, self._meter = self._meter, None
+        found = rank_means(meter, model, self._shapes, shard)
+        return found, meter.shares() if found else []
 
     def close(self) -> None:
         """The last call: ends what goes on beside the steps."""
@@ -129,6 +164,8 @@ class WorkerSide:
             return
         if step.capture:
             self._started_copier.capture(step.capture)
+            if self._meter is not None:
+                self._meter.add(step.capture)
 
     def acknowledge(self, step: StepMetadata | None) -> StepDone | None:
         """What this rank has done, for the scheduler side. None when there is nothing to say."""
@@ -139,13 +176,22 @@ class WorkerSide:
         inject_ms, self._inject_ms = self._inject_ms, {}
         return StepDone(step_ids, inject_ms, {op_id: [one] for op_id, one in results.items()})
 
-    def _key_biases(self, model: nn.Module) -> list[Tensor | None]:
-        """Of each layer; none are looked for where keys are stored as they are."""
+    @property
+    def _shapes(self) -> dict[str, LayerShape]:
+        return dict(zip(self._config.layer_names, self._config.layers, strict=True))
+
+    def _key_biases(
+        self, model: nn.Module, key_means: KeyMeans | None, shard: Shard
+    ) -> list[Tensor | None]:
+        """What each layer's keys have in common; not looked for where they are stored as they
+        are."""
         config = self._config
         if not config.row_layout.is_quantised:
             return [None] * len(config.layer_names)
-        shapes = dict(zip(config.layer_names, config.layers, strict=True))
-        found = find_key_biases(model, shapes)
+        if key_means is not None:
+            device = self.arena.rows.device
+            return [*means_of_rank(key_means, self._shapes, shard, device)]
+        found = find_key_biases(model, self._shapes)
         return [found[name] for name in config.layer_names]
 
     def _start_tiers(self) -> int:

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from inferscale_core.errors import Unsupported
+from inferscale_core.kv.key_means import KeyMeans
 from inferscale_core.memory.recipes import Recipe, Storage
 from inferscale_core.settings import RecipeSettings, Settings
 from services.evaluation.asking import Asking
@@ -54,6 +55,7 @@ class Verification:
         self._found: dict[str, Any] = {}
         self._checks: list[Check] = []
         self._results: list[StorageResult] = []
+        self._key_means: KeyMeans | None = None
         self._of_cache: list[tuple[QuestionScore, FirstTokens]] = []
 
     async def run(self) -> Verdict:
@@ -74,13 +76,14 @@ class Verification:
             storages=tuple(self._results),
             storage=choose_storage(self._checks, self._results),
             rule=RULE,
+            key_means=None if self._key_means is None else self._key_means.to_text(),
         )
 
     async def _look_at(self, storage: Storage) -> None:
         chosen = RecipeSettings(storage=storage.value)
         settings = self._settings.model_copy(update={"recipe": chosen})
         try:
-            async with running_engine(settings) as running:
+            async with running_engine(settings, self._key_means) as running:
                 if storage is Storage.CACHE:
                     await self._look_at_cache(running)
                 else:
@@ -117,7 +120,9 @@ class Verification:
     async def _from_text(self, running: RunningEngine) -> Divergence:
         """Of cache storage from text mode. Keeps its scores to compare other storages with."""
         driver = self._driver(running)
+        await running.host.measure_keys()
         await driver.encode()
+        self._found["key_means"] = await self._measured_keys(running)
         if self._found["cache_dtype"] != "uint8":
             ranks = await running.host.call_ranks("inferscale_key_channels")
             self._found["key_channel_ratio"] = round(max(map(max, ranks)), 1)
@@ -125,6 +130,21 @@ class Verification:
         texts = await driver.ask_text(asks)
         self._of_cache = await driver.ask_injected(asks, [first for _, first in texts])
         return _divergence([score for score, _ in self._of_cache], [score for score, _ in texts])
+
+    async def _measured_keys(self, running: RunningEngine) -> dict[str, Any]:
+        """What is written down of the key means, which are kept for the storages to come."""
+        try:
+            measured = await running.host.measured_keys()
+        except Unsupported as exc:
+            return {"refused": str(exc)}
+        if measured is None:
+            return {"refused": "with this recipe every fact begins its prompt"}
+        self._key_means, shares = measured
+        return {
+            "digest": self._key_means.digest,
+            "least_share": round(min(shares), 3),
+            "largest_share": round(max(shares), 3),
+        }
 
     async def _from_cache(self, running: RunningEngine) -> Divergence:
         driver = self._driver(running)

@@ -15,6 +15,7 @@ from inferscale_core.embedding import BatchingEmbedder, Embedder, load_embedder
 from inferscale_core.errors import Unsupported
 from inferscale_core.ids import WorkerId
 from inferscale_core.kv.disk_secret import StoreSecret
+from inferscale_core.kv.key_means import KeyMeans
 from inferscale_core.memory.canonical import header_key
 from inferscale_core.memory.recipe_files import recipe_from_settings
 from inferscale_core.memory.recipes import Recipe
@@ -76,21 +77,26 @@ class RunningEngine:
 
 
 @asynccontextmanager
-async def running_engine(settings: Settings) -> AsyncIterator[RunningEngine]:
+async def running_engine(
+    settings: Settings, key_means: KeyMeans | None = None
+) -> AsyncIterator[RunningEngine]:
     """Start the engine; stop it at the end.
 
+    key_means: what a quantised storage leaves out; None means those of a required verdict, if any.
     Raises Unsupported by name for what we refuse, and when a required verdict is not there.
     """
     model = await asyncio.to_thread(find_model, settings.engine)
     storage = recipe_from_settings(settings.recipe).storage
     if settings.engine.verdict is not None:
         path = Path(settings.engine.verdict).expanduser()
-        require_verdict(path, model.revision, engine_version(), storage)
+        verdict = require_verdict(path, model.revision, engine_version(), storage)
+        key_means = key_means or verdict.means
+    model = model.stored_as(storage, key_means)
     mirror = DirectoryMirror(CacheMetrics("chunks"))
     reports = Reports()
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(EventReader(mirror, reports))
-        host = await EngineHost.start(settings.engine, model, reader.endpoint, storage)
+        host = await EngineHost.start(settings.engine, model, reader.endpoint, storage, key_means)
         stack.callback(host.stop)
         yield RunningEngine(host, model, mirror, reports)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from inferscale_core.errors import Unsupported
 from inferscale_core.ids import ModelRevision
+from inferscale_core.kv.key_means import KeyMeans, key_means_from_text
 from inferscale_core.memory.recipes import Storage
 
 FORMAT = 1
@@ -42,7 +43,8 @@ class StorageResult:
 class Verdict:
     """storage: the one to use, or None when the model did not pass. found: what the engine loaded.
 
-    rule: how `is_safe` and `storage` were decided, in words.
+    rule: how `is_safe` and `storage` were decided, in words. key_means: `KeyMeans.to_text`, with
+    which quantised storages were measured and must be served; None when there are none.
     """
 
     model: str
@@ -55,6 +57,12 @@ class Verdict:
     storages: tuple[StorageResult, ...]
     storage: Storage | None
     rule: str
+    key_means: str | None = None
+
+    @property
+    def means(self) -> KeyMeans | None:
+        """Raises ValueError or TypeError for a text that is none."""
+        return None if self.key_means is None else key_means_from_text(self.key_means)
 
     @property
     def passed(self) -> bool:
@@ -81,7 +89,9 @@ def verdict_from_json(text: str) -> Verdict:
         for result in body["storages"]
     )
     body["storage"] = Storage(body["storage"]) if body["storage"] else None
-    return Verdict(**body)
+    verdict = Verdict(**body)
+    _ = verdict.means
+    return verdict
 
 
 def require_verdict(

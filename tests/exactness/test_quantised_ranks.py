@@ -10,6 +10,7 @@ from statistics import fmean
 import pytest
 
 from inferscale_core.ids import ChunkKey
+from inferscale_core.kv.key_means import RankMeans, key_means_of_ranks
 from inferscale_core.memory.recipes import Storage
 from tests.engine_kit import TinyEngine, logprob_differences, random_tokens
 from tests.tiny_models import LARGE_BIAS
@@ -49,4 +50,20 @@ def test_both_ranks_serve_what_they_stored_in_fewer_bits(two_ranks: TinyEngine) 
         for injected in (two_ranks.injected(chunks), two_ranks.injected(alone))
     )
     assert 0 < seen < control / 2, f"{seen:.4f} against {control:.4f}"
+    two_ranks.assert_idle()
+
+
+def test_both_ranks_measure_what_their_own_heads_have_in_common(two_ranks: TinyEngine) -> None:
+    """The bias of 354 is negative on every other head."""
+    two_ranks.llm.collective_rpc("inferscale_measure_keys")
+    rng = random.Random(2)
+    two_ranks.encode_jointly([random_tokens(rng, length) for length in (8, 40, 40)])
+    ranks = two_ranks.llm.collective_rpc("inferscale_key_means")
+    found = [{k: RankMeans(*part) for k, part in rank["layers"].items()} for rank in ranks]
+    whole = key_means_of_ranks(found)
+    assert len(whole.by_layer) == 3
+    for means in whole.by_layer.values():
+        assert means.shape == (2, 32)
+        large = means.reshape(2, 2, 16)[:, :, -4:].astype(float).mean((1, 2))
+        assert abs(large - [354, -354]).max() < 10
     two_ranks.assert_idle()

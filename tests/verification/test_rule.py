@@ -9,6 +9,7 @@ import pytest
 
 from inferscale_core.errors import Unsupported
 from inferscale_core.ids import ModelRevision
+from inferscale_core.kv.key_means import KeyMeans
 from inferscale_core.memory.recipes import DEFAULT_RECIPE, Storage
 from inferscale_core.settings import EngineSettings, Settings
 from services.evaluation.prepared import PreparedVectors
@@ -21,6 +22,7 @@ from services.verification.rule import (
 )
 from services.worker.app import running_engine
 from services.worker.engine.host import engine_version
+from services.worker.engine.model_files import ModelFiles
 from services.worker.verdict import (
     Check,
     StorageResult,
@@ -132,6 +134,26 @@ def test_a_storage_that_was_not_found_safe_is_refused(tmp_path: Path) -> None:
         required(path, Storage.INT4)
     with pytest.raises(Unsupported, match=r"does not find fp8 storage safe"):
         required(path, Storage.FP8)
+
+
+def test_a_verdict_keeps_the_means_that_its_storages_were_measured_with(tmp_path: Path) -> None:
+    means = KeyMeans({"layer": np.ones((2, 8), np.float16)})
+    read = required(written(tmp_path, verdict(key_means=means.to_text()))).means
+    assert read is not None
+    assert read.digest == means.digest
+    assert verdict().means is None
+    path = written(tmp_path, verdict(key_means="of another kind"))
+    with pytest.raises(Unsupported, match=r"verdict.json holds no verdict"):
+        required(path)
+
+
+def test_chunks_stored_without_other_means_are_those_of_another_model_revision() -> None:
+    model = ModelFiles(Path(), "tiny", ModelRevision("tiny@1"))
+    ones, twos = (KeyMeans({"layer": np.full((2, 8), x, np.float16)}) for x in (1, 2))
+    assert model.stored_as(Storage.INT8, None) == model
+    assert model.stored_as(Storage.CACHE, ones) == model, "nothing is left out there"
+    revisions = {model.stored_as(Storage.INT8, means).revision for means in (None, ones, twos)}
+    assert len(revisions) == 3
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"format": 2}', '{"format": 1}'])

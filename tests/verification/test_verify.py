@@ -59,6 +59,11 @@ def test_a_model_that_is_served_exactly_passes_with_what_was_found(
     assert (found["key_bias"]["layers"], found["key_bias"]["refused"]) == (3, None)
     assert found["key_bias"]["largest"] > 0
     assert found["key_channel_ratio"] > 1
+    assert 0 < found["key_means"]["least_share"] < found["key_means"]["largest_share"] < 1
+    means = verdict.means
+    assert means is not None
+    assert means.digest == found["key_means"]["digest"]
+    assert [heads.shape for heads in means.by_layer.values()] == [(2, 32)] * 3
     edges = verdict.checks[1].figures["injected_tokens"]
     block = found["block_size"]
     assert {1, block - 1, block, block + 1} <= set(edges)

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from inferscale_core.errors import EngineError, Unavailable, Unsupported
 from inferscale_core.ids import ModelRevision, RecipeHash
 from inferscale_core.kv.disk_secret import StoreSecret
+from inferscale_core.kv.key_means import KeyMeans, RankMeans, key_means_of_ranks
 from inferscale_core.memory.recipes import Storage
 from inferscale_core.settings import EngineSettings, set_engine_environment
 from inferscale_core.telemetry.logs import get_logger
@@ -61,10 +62,12 @@ class EngineHost:
         model: ModelFiles,
         event_endpoint: str,
         storage: Storage = Storage.CACHE,
+        key_means: KeyMeans | None = None,
         **overrides: Any,
     ) -> EngineHost:
-        """Takes tens of seconds. storage: the recipe's. overrides: of the engine's own arguments,
-        for benchmarks.
+        """Takes tens of seconds. storage: the recipe's. key_means: what a quantised storage leaves
+        out, for which `model` must be named (`ModelFiles.stored_as`). overrides: of the
+        engine's own arguments, for benchmarks.
 
         Raises Unsupported for what the connector refuses, by name.
         """
@@ -79,7 +82,7 @@ class EngineHost:
             name = model.served_name
             raise Unsupported(f"the engine did not start with {name!r}: {exc}") from exc
         try:
-            host._arena = await host._start_connector()
+            host._arena = await host._start_connector(key_means)
         except BaseException:
             host.stop()
             raise
@@ -178,10 +181,32 @@ class EngineHost:
         self._llm.shutdown = lambda timeout=None: None
         _stopped.append(self._llm)
 
-    async def _start_connector(self) -> ArenaSize:
-        """Bind rotary tables and layouts. The reason for a refusal reaches us as text only."""
+    async def measure_keys(self) -> None:
+        """Begin to measure what keys have in common, over what is stored from now on."""
+        await self.call_ranks("inferscale_measure_keys")
+
+    async def measured_keys(self) -> tuple[KeyMeans, list[float]] | None:
+        """What was measured since `measure_keys`: the means, and of each layer of each rank the
+        part of its keys' square that is theirs. None when nothing was stored behind other tokens.
+
+        Raises Unsupported where ranks cannot tell which heads they hold.
+        """
         try:
-            started = await self.call_ranks("inferscale_start")
+            ranks = await self.call_ranks("inferscale_key_means")
+        except Exception as exc:
+            raise Unsupported(str(exc)) from exc
+        found = [
+            {name: RankMeans(*part) for name, part in rank["layers"].items()} for rank in ranks
+        ]
+        if not all(found):
+            return None
+        return key_means_of_ranks(found), [share for rank in ranks for share in rank["shares"]]
+
+    async def _start_connector(self, key_means: KeyMeans | None) -> ArenaSize:
+        """Bind rotary tables and layouts. The reason for a refusal reaches us as text only."""
+        means = "" if key_means is None else key_means.to_text()
+        try:
+            started = await self.call_ranks("inferscale_start", means)
             sizes = await self.call_ranks("inferscale_arena")
         except Exception as exc:
             raise Unsupported(str(exc)) from exc

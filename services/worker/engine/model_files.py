@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inferscale_core.errors import Unsupported
 from inferscale_core.ids import ModelRevision
+from inferscale_core.kv.key_means import KeyMeans
+from inferscale_core.memory.recipes import Storage
 from inferscale_core.prompt import Tokenizer
 from inferscale_core.settings import EngineSettings
 from services.worker.packaged_model import packaged_model_path
@@ -25,6 +27,12 @@ class ModelFiles:
     folder: Path
     served_name: str
     revision: ModelRevision
+
+    def stored_as(self, storage: Storage, key_means: KeyMeans | None) -> ModelFiles:
+        """Under another revision where rows leave means out: they cannot be read with others."""
+        if key_means is None or storage is Storage.CACHE:
+            return self
+        return replace(self, revision=ModelRevision(f"{self.revision}-{key_means.digest}"))
 
 
 def find_model(settings: EngineSettings) -> ModelFiles:
