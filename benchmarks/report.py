@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.cascade_table import cascade_table, chapters_table
 from benchmarks.gpu_tables import GPU_TABLES
+from benchmarks.host_table import host_table
 from benchmarks.plot import LinePlot, Series
 from benchmarks.rows import CPU_RESULTS, GPU_RESULTS, Row, read_rows
 from benchmarks.tables import source, table
@@ -131,6 +132,7 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "chat_ttft": _ttft_table,
     "chat_steps": _steps_table,
     "encode": _encode_table,
+    "host_cost": host_table,
     "store_ratio": _store_table,
     "cascade": cascade_table,
     "chapters": chapters_table,

@@ -10,8 +10,8 @@
     done      `update_connector_output` and `request_finished`
 
 A chat over k facts, and an encode request behind the header and 32 facts. Plain Python and numpy,
-so it is the same code on any machine; the time is this machine's. "In an engine" clears the
-processor's caches before each request, as a step of the engine does; "alone" does not.
+so it is the same code on any machine; the time is this machine's. Cold: the processor's caches are
+filled with something else before each request, as a step of the engine does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,8 @@ import torch
 from vllm import SamplingParams
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
+from benchmarks.host_table import PARTS, host_table
+from benchmarks.rows import make_rows, replace_rows
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.kv.rows import LayerShape
 from inferscale_core.memory.facts import FactRef
@@ -40,7 +42,6 @@ from inferscale_core.vllm_connector.scheduler_side import SchedulerSide
 from inferscale_core.vllm_connector.sinks import MemorySink
 from inferscale_core.vllm_connector.staging import plain_lines
 
-PARTS = ("params", "engine", "parse", "match", "plan", "step", "launch", "done")
 FACT_TOKENS, NEW_TOKENS, TAIL_TOKENS, BLOCK = 30, 28, 64, 16
 NEIGHBOURS = 32
 REPEATS = 200
@@ -96,7 +97,7 @@ class Requests:
     """One request after the other, each alone in its step, through all that vLLM calls."""
 
     def __init__(self, num_spans: int, *, captures: bool) -> None:
-        self._side, self._spans = side_with_facts(num_spans)
+        self.side, self._spans = side_with_facts(num_spans)
         self._captures = captures
         self._num_computed = num_spans * FACT_TOKENS
         self._num_tokens = self._num_computed + (NEW_TOKENS if captures else TAIL_TOKENS)
@@ -106,7 +107,7 @@ class Requests:
         self._blocks = (blocks.tolist(),)
 
     def one(self, name: str, parts: Parts) -> None:
-        side = self._side
+        side = self.side
         blocks: Any = SimpleNamespace(get_block_ids=lambda: self._blocks)
         params = self._params(name)
         with parts.time("params"):
@@ -137,6 +138,12 @@ class Requests:
             side.step_done(done)
             side.finished(request)
         assert len(step.capture) == self._captures
+
+    def one_without(self, parts: Parts) -> None:
+        """The engine's part of a request that tells the connector nothing."""
+        self._params("without").to_wire()
+        with parts.time("engine"):
+            self.through_engine(None)
 
     def through_engine(self, extra_args: dict[str, Any] | None) -> None:
         """Between the worker's call and the scheduler's first."""
@@ -177,29 +184,25 @@ def measure(num_spans: int, *, captures: bool, is_cold: bool) -> dict[str, float
             if is_ours:
                 requests.one(f"r{index}", parts)
                 continue
-            with without.time("engine"):
-                requests.through_engine(None)
+            requests.one_without(without)
     medians = parts.medians_us()
     medians["engine"] -= statistics.median(without.samples("engine")) * 1e6
     return medians
 
 
-def table(rows: Sequence[tuple[str, dict[str, float]]]) -> Iterator[str]:
-    yield " " * 14 + "".join(f"{part:>8}" for part in PARTS) + "     all"
-    for name, medians in rows:
-        values = [*(medians[part] for part in PARTS), sum(medians.values())]
-        yield f"{name:14}" + "".join(f"{value:8.0f}" for value in values)
-
-
 def main() -> None:
-    for is_cold, title in ((True, "In an engine"), (False, "Alone")):
-        print(f"{title}, microseconds of one request:")
-        rows = [
-            (f"chat, k = {k}", measure(k + 1, captures=False, is_cold=is_cold))
-            for k in (5, 10, 20, 50, 130)
-        ]
-        rows.append(("encode", measure(NEIGHBOURS + 1, captures=True, is_cold=is_cold)))
-        print("\n".join(table(rows)))
+    figures = []
+    for is_cold in (True, False):
+        requests = [(f"chat, k = {k}", k + 1, False) for k in (5, 10, 20, 50, 130)]
+        for name, num_spans, captures in [*requests, ("encode", NEIGHBOURS + 1, True)]:
+            medians = measure(num_spans, captures=captures, is_cold=is_cold)
+            caches = "cold" if is_cold else "warm"
+            rounded = {part: round(value, 1) for part, value in medians.items()}
+            total = round(sum(medians.values()), 1)
+            figures.append({"request": name, "caches": caches, **rounded, "all": total})
+    rows = make_rows("host_cost", figures)
+    replace_rows(rows)
+    print(host_table(rows))
 
 
 if __name__ == "__main__":
