@@ -90,7 +90,8 @@ def key_means_of_ranks(ranks: Sequence[Mapping[str, RankMeans]]) -> KeyMeans:
 
 def _to_float16(means: list[list[float]]) -> Means:
     limit = float(np.finfo(np.float16).max)
-    return np.nan_to_num(np.array(means)).clip(-limit, limit).astype(np.float16)
+    rounded: Means = np.nan_to_num(np.array(means)).clip(-limit, limit).astype(np.float16)
+    return rounded
 
 
 def _packed(means: Means) -> list[object]:
