@@ -107,6 +107,7 @@ class TinyEngine:
 
         self.engine.engine_core.shutdown()
         del self.llm
+        gc.unfreeze()
         gc.collect()
         cleanup_dist_env_and_memory()
 

@@ -125,9 +125,8 @@ def dependants(removed: Iterable[FactId], specs: Iterable[ChunkSpec]) -> set[Fac
 
 
 def _digest(*parts: str) -> str:
-    hasher = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode()
-        hasher.update(len(encoded).to_bytes(8, "little"))
-        hasher.update(encoded)
-    return hasher.hexdigest()[:32]
+    framed = bytearray()
+    for encoded in map(str.encode, parts):
+        framed += len(encoded).to_bytes(8, "little")
+        framed += encoded
+    return hashlib.sha256(framed).hexdigest()[:32]

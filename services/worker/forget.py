@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -81,7 +82,8 @@ class Forget:
         gone, turns = frozenset(fact_ids), frozenset(turn_ids)
         await self._shadow.forget(user.scope)
         held = self._users.peek(user.scope)
-        readers = held.readers_of(gone, turns) if held else set()
+        # In a thread: some 0.1 s for 10,000 facts.
+        readers = await asyncio.to_thread(held.readers_of, gone, turns) if held else set()
         newest = await self._newest(user, held)
         num_removed = _num_removed(gone, held, newest)
         deleted = gone - newest.facts.keys() if newest else gone

@@ -156,9 +156,9 @@ class OpenChats:
     ) -> int:
         """Withdraw the user's chats that were given a deleted fact, or a chunk that saw one of
         these facts or turns. Returns how many, when all of them have left the engine."""
-        if not gone and not turn_ids:
+        if scope not in self._by_scope or not (gone or turn_ids):
             return 0
-        given = self._given(scope, gone, turn_ids)
+        given = await self._given(scope, gone, turn_ids)
         for chat in given:
             chat.withdraw(_withdrawal(gone, turn_ids))
         for chat in given:
@@ -167,17 +167,19 @@ class OpenChats:
             _log.info("forget.chats_withdrawn", chats=len(given))
         return len(given)
 
-    def _given(
+    async def _given(
         self, scope: UserScope, gone: frozenset[FactId], turn_ids: frozenset[TurnId]
     ) -> list[OpenChat]:
-        """What a chunk saw is asked of the snapshot that the chat was planned from; of one that
-        many chats share, once."""
-        found: dict[int, set[FactId]] = {}
+        """What a chunk saw is asked of the snapshot that the chat was planned from, in a thread. A
+        chat that opens, or moves on to another snapshot, meanwhile has one without what is gone."""
+        snapshots = {id(chat.snapshot): chat.snapshot for chat in self._by_scope[scope]}
+        found = {
+            which: await asyncio.to_thread(snapshot.readers_of, gone, turn_ids)
+            for which, snapshot in snapshots.items()
+        }
 
         def readers(snapshot: UserSnapshot) -> set[FactId]:
-            if id(snapshot) not in found:
-                found[id(snapshot)] = snapshot.readers_of(gone, turn_ids)
-            return found[id(snapshot)]
+            return found.get(id(snapshot), set())
 
         return [chat for chat in self._by_scope.get(scope, ()) if chat.was_given(gone, readers)]
 

@@ -14,6 +14,7 @@ from inferscale_core.memory.recipes import PrefixFacts, Recipe
 from inferscale_core.settings import WorkerSettings
 from inferscale_core.vllm_connector.events import EventKind
 from services.worker.encoding.user import EncodeResult
+from services.worker.engine.mirror import DirectoryMirror
 from services.worker.engine.protocol import EngineRequest
 from tests.worker.conftest import FakeWorker, MakeWorker
 
@@ -366,3 +367,46 @@ async def test_a_fact_that_the_engine_cannot_keep_whole_fails_at_once(worker: Fa
     assert result.reason == "outside_window"
     assert len(worker.engine.captures()) == 2
     worker.engine._refusal = refuse  # type: ignore[method-assign]
+
+
+async def test_a_user_of_many_facts_takes_no_more_for_each_chunk_than_one_of_few(
+    make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in questions to the mirror: a look at all facts after each chunk asks of each."""
+    num_asked = 0
+    contains = DirectoryMirror.__contains__
+
+    def counting(mirror: DirectoryMirror, key: object) -> bool:
+        nonlocal num_asked
+        num_asked += 1
+        return contains(mirror, key)
+
+    monkeypatch.setattr(DirectoryMirror, "__contains__", counting)
+    asked_by_size = {}
+    for size in (20, 200):
+        worker = make_worker(settings=WorkerSettings(encode_batch=2), num_pages=20_000)
+        for number in range(size):
+            worker.control.add(f"f{number:03}", f"Robin counts to {number}")
+        num_asked = 0
+        assert len(await encode(worker)) == size
+        asked_by_size[size] = num_asked / size
+    assert asked_by_size[200] <= 1.5 * asked_by_size[20]
+
+
+async def test_of_a_user_only_so_many_chunks_are_started_as_keep_the_engine_busy(
+    make_worker: MakeWorker,
+) -> None:
+    worker = make_worker(Recipe("alone"), WorkerSettings(encode_batch=2))
+    for number in range(30):
+        worker.control.add(f"f{number:02}", f"Robin counts to {number}")
+    await worker.parts.header.ensure()
+    most = 0
+
+    def look(request: EngineRequest) -> None:
+        nonlocal most
+        most = max(most, worker.parts.encode._encoder.num_waiting())
+
+    worker.engine.before = look
+    assert len(await encode(worker)) == 30
+    assert worker.engine.max_running == 2
+    assert 0 < most <= 2

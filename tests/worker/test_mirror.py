@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,7 +11,7 @@ import zmq.asyncio
 from inferscale_core.ids import ChunkKey, UserScope
 from inferscale_core.kv.tiers import Tier
 from inferscale_core.vllm_connector.events import Event, EventKind
-from services.worker.engine.event_reader import EventReader
+from services.worker.engine.event_reader import EVENTS_AT_ONCE, EventReader
 from services.worker.engine.mirror import DirectoryMirror
 from services.worker.engine.reports import Reports
 
@@ -69,6 +70,22 @@ def test_a_user_with_new_chunks_is_never_taken_for_an_earlier_state() -> None:
     with_chunks = [number for number in seen if number]
     assert with_chunks == sorted(set(with_chunks))
     assert seen == [0, 1, 0, 2, 0, 3], "and nothing is kept of a user without chunks"
+
+
+def test_who_watches_a_user_is_told_what_comes_and_goes_and_nothing_of_others() -> None:
+    mirror = DirectoryMirror()
+    with mirror.watch(SCOPE) as one, mirror.watch(SCOPE) as other:
+        mirror.apply(published(1))
+        mirror.apply(published(2, "acme/kim/1"))
+        mirror.apply(dropped(3))
+        assert list(one) == list(other) == [ChunkKey("acme/robin/1")] * 2
+        one.clear()
+        mirror.apply(published(4, "acme/robin/2"))
+        mirror.apply(published(6, "acme/robin/3"))
+        told = [ChunkKey(f"acme/robin/{number}") for number in (2, 2, 3)]
+        assert list(one) == told, "a gap takes away what was there"
+    mirror.apply(published(7, "acme/robin/4"))
+    assert list(one) == told
 
 
 def test_a_chunk_that_moves_between_tiers_stays_resident() -> None:
@@ -142,3 +159,21 @@ def test_a_zeroing_whose_drop_was_lost_hides_no_later_one() -> None:
     mirror.apply(Event(2, EventKind.ZEROED, {"key": "acme/robin/1", "tier": "gpu"}))
     mirror.apply(dropped(3, is_pending=True))
     assert mirror.unzeroed(SCOPE) == {Tier.GPU: 1}
+
+
+async def test_others_get_their_turn_while_thousands_of_events_are_read(
+    pusher: Callable[[str], zmq.asyncio.Socket],
+) -> None:
+    """Such as after a delete that drops as many chunks."""
+    mirror, number = DirectoryMirror(), 2_000
+    async with EventReader(mirror, Reports()) as reader:
+        socket = pusher(reader.endpoint)
+        for seq in range(1, number + 1):
+            await socket.send(published(seq, f"acme/robin/{seq}").to_wire())
+        seen = set()
+        async with asyncio.timeout(20):
+            while len(mirror) < number:
+                await asyncio.sleep(0)
+                seen.add(len(mirror))
+    steps = [after - before for before, after in itertools.pairwise(sorted(seen))]
+    assert max(steps) <= 2 * EVENTS_AT_ONCE

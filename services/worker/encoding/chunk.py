@@ -58,6 +58,8 @@ class ChunkEncoder:
         self._mirror = mirror
         self._rules = rules
         self._header_ids = header_ids
+        self.max_started = 2 * max_in_engine
+        """Of one user: as many again wait, so that the engine is never short of them."""
         self._slots = asyncio.Semaphore(max_in_engine)
         self._waiting_since: dict[ChunkKey, float] = {}
 

@@ -6,8 +6,9 @@ really injected is decided again in the engine.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
@@ -51,6 +52,7 @@ class DirectoryMirror:
         self._metrics = metrics
         self._chunks: dict[ChunkKey, MirroredChunk] = {}
         self._keys_by_scope: dict[UserScope, set[ChunkKey]] = {}
+        self._watches: dict[UserScope, list[deque[ChunkKey]]] = {}
         self._newest_publish: dict[UserScope, int] = {}
         self._unzeroed: dict[UserScope, Counter[Tier]] = {}
         self._num_publishes = 0
@@ -73,6 +75,25 @@ class DirectoryMirror:
 
     def of_scope(self, scope: UserScope) -> list[MirroredChunk]:
         return [self._chunks[key] for key in self._keys_by_scope.get(scope, ())]
+
+    def keys_of(self, scope: UserScope) -> set[ChunkKey]:
+        """A copy."""
+        return set(self._keys_by_scope.get(scope, ()))
+
+    @contextmanager
+    def watch(self, scope: UserScope) -> Iterator[deque[ChunkKey]]:
+        """The user's chunks that have come or gone while the block runs, for whoever watches to
+        take. Which of both it is, is asked of the mirror then."""
+        changed: deque[ChunkKey] = deque()
+        watches = self._watches.setdefault(scope, [])
+        watches.append(changed)
+        try:
+            yield changed
+        finally:
+            # Equal ones are not the same watch.
+            watches[:] = [one for one in watches if one is not changed]
+            if not watches:
+                del self._watches[scope]
 
     def num_published(self, scope: UserScope) -> int:
         """Chunks published on this worker up to the user's newest; 0 while the user has none. Of
@@ -104,6 +125,7 @@ class DirectoryMirror:
         self._keys_by_scope.setdefault(scope, set()).add(chunk.key)
         self._num_publishes += 1
         self._newest_publish[scope] = self._num_publishes
+        self._tell(scope, chunk.key)
 
     def discard(self, key: ChunkKey) -> None:
         """The engine turned out not to have it."""
@@ -114,6 +136,11 @@ class DirectoryMirror:
         if not self._keys_by_scope[scope]:
             del self._keys_by_scope[scope]
             del self._newest_publish[scope]
+        self._tell(scope, key)
+
+    def _tell(self, scope: UserScope, *keys: ChunkKey) -> None:
+        for changed in self._watches.get(scope, ()):
+            changed.extend(keys)
 
     def _move(self, key: ChunkKey, tier: Tier) -> None:
         chunk = self._chunks.get(key)
@@ -142,6 +169,8 @@ class DirectoryMirror:
         if seq != self._last_seq + 1:
             self.num_gaps += 1
             _log.warning("mirror.gap", expected=self._last_seq + 1, received=seq)
+            for scope in self._watches:
+                self._tell(scope, *self._keys_by_scope.get(scope, ()))
             self._chunks.clear()
             self._keys_by_scope.clear()
             self._newest_publish.clear()
