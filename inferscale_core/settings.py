@@ -152,6 +152,26 @@ class RetentionSettings(_Section):
     """Days that the audit trail is kept, 30 at least. 0: for ever."""
 
 
+class TlsSettings(_Section):
+    cert_file: str | None = None
+    """PEM file with the certificate chain of this process's gRPC server, read again when it
+    changes. None: it speaks plain text, which is for one machine or a mesh that encrypts."""
+
+    key_file: str | None = None
+    """PEM file with the key of `cert_file`, without a passphrase."""
+
+    client_ca_file: str | None = None
+    """PEM file of authorities: whoever calls must have a certificate of theirs. None: none is asked
+    for."""
+
+    peer_ca_file: str | None = None
+    """PEM file of authorities that the other services' certificates are checked with; calls to them
+    then use TLS, and show `cert_file` to those that ask. None: they are called in plain text."""
+
+    health_listen: OptionalAddress = None
+    """host:port at which health alone is served in plain text, for probes that speak no TLS."""
+
+
 class EngineSettings(_Section):
     model: str = "packaged"
     """Path or hub name of the model. `packaged`: Qwen2.5-Coder-1.5B-Instruct from wheels."""
@@ -279,6 +299,7 @@ class Settings(BaseSettings):
     control: ControlSettings = ControlSettings()
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
+    tls: TlsSettings = TlsSettings()
     engine: EngineSettings = EngineSettings()
     recipe: RecipeSettings = RecipeSettings()
     embedder: EmbedderSettings = EmbedderSettings()

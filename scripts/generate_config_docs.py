@@ -32,6 +32,7 @@ USED_BY = {
     "control": "control",
     "worker": "worker",
     "retention": "control",
+    "tls": "control and worker",
     "engine": "worker",
     "recipe": "control and worker; both must state the same",
     "embedder": "control and worker; both must state the same",

@@ -43,6 +43,7 @@ from inferscale_core.client.retries import RetryPolicy
 from inferscale_core.client.sync_client import InferScale, SyncChatStream
 from inferscale_core.client.sync_operator import Operator
 from inferscale_core.rpc.channel import ChannelOptions
+from inferscale_core.rpc.tls import channel_credentials
 
 __all__ = [
     "AsyncInferScale",
@@ -78,4 +79,5 @@ __all__ = [
     "Timings",
     "Turn",
     "Usage",
+    "channel_credentials",
 ]

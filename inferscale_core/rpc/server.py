@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import grpc
 import grpc.aio
 from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -40,6 +41,7 @@ END_BEFORE_GRACE = 0.9
 class ServerOptions:
     """min_ping_interval_s: a client may ping this often, with or without open calls.
     ping_interval_s, ping_timeout_s: how soon a client that vanished silently is noticed.
+    credentials: TLS; None speaks plain text.
     """
 
     min_ping_interval_s: float = 0.2
@@ -47,6 +49,7 @@ class ServerOptions:
     ping_timeout_s: float = 5.0
     max_message_bytes: int = MAX_MESSAGE_BYTES
     deadlines: Deadlines = field(default_factory=Deadlines)
+    credentials: grpc.ServerCredentials | None = None
 
     def channel_arguments(self) -> list[tuple[str, int]]:
         """A ping may arrive early by what the network held its forerunner up: half is allowed."""
@@ -64,7 +67,8 @@ class ServerOptions:
 class RpcServer:
     """Built, then started, then drained; each once. All in one event loop.
 
-    started   health answers; SERVING from `set_ready(True)` on
+    started   health answers, also at `health_port` where that was asked for; SERVING from
+              `set_ready(True)` on
     draining  NOT_SERVING at once; after `notice_s` no new calls; open calls have the grace
     """
 
@@ -82,7 +86,10 @@ class RpcServer:
             ],
             options=options.channel_arguments(),
         )
+        self._credentials = options.credentials
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._health_server: grpc.aio.Server | None = None
+        self.health_port = 0
 
     def add(
         self,
@@ -97,14 +104,21 @@ class RpcServer:
         add_to_server(servicer, self._server)
         self._services += [service.full_name for service in file.services_by_name.values()]
 
-    async def start(self, address: str, *, ready: bool = True) -> int:
-        """Listen on host:port and return the port. Raises Unavailable when it cannot be had."""
+    async def start(
+        self, address: str, *, ready: bool = True, health_address: str | None = None
+    ) -> int:
+        """Listen on host:port and return the port. Raises Unavailable when it cannot be had.
+
+        health_address: where health alone is served as well, in plain text.
+        """
         reflection.enable_server_reflection(self._services, self._server)
         await self.set_ready(ready)
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError as exc:
-            raise Unavailable(f"cannot listen on {address}: is the port taken?") from exc
+        port = _listen(self._server, address, self._credentials)
+        if health_address is not None:
+            self._health_server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, self._health_server)
+            self.health_port = _listen(self._health_server, health_address, None)
+            await self._health_server.start()
         await self._server.start()
         _log.info("rpc.listening", address=address, port=port)
         return port
@@ -129,7 +143,20 @@ class RpcServer:
         await asyncio.wait([stopping], timeout=grace_s * END_BEFORE_GRACE)
         num_ended = 0 if stopping.done() else self.open_calls.end_all()
         await stopping
+        if self._health_server is not None:
+            await self._health_server.stop(0)
         _log.info("rpc.stopped", calls_ended=num_ended)
+
+
+def _listen(
+    server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None
+) -> int:
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as exc:
+        raise Unavailable(f"cannot listen on {address}: is the port taken?") from exc
 
 
 async def serve_until_signal(server: RpcServer, grace_s: float, *, notice_s: float = 0.5) -> None:

@@ -53,6 +53,7 @@ from services.control.sync.use_cases import SyncUseCases
 from services.control.tenants.servicer import TenantServicer
 from services.control.tenants.use_cases import TenantUseCases
 from services.control.workers import WorkerChannels, WorkerDirectory
+from services.tls import check_tls, own_credentials, peer_options
 
 JOB_GRACE_S = 2.0
 """Time that running jobs have after the calls have ended. What is cut off runs again elsewhere, and
@@ -86,6 +87,7 @@ class ControlApp:
         check_settings(settings)
         _check_embedder(settings, embedder)
         self._settings = settings.control
+        self._tls = settings.tls
         self.parts = _parts(settings, embedder)
         self.server = _server(settings, self.parts)
         self._jobs = _job_queue(settings, self.parts)
@@ -101,7 +103,9 @@ class ControlApp:
             asyncio.create_task(self._depth.watch(), name="job depth"),
             asyncio.create_task(self._retention.watch(), name="retention"),
         ]
-        return await self.server.start(self._settings.listen)
+        return await self.server.start(
+            self._settings.listen, health_address=self._tls.health_listen
+        )
 
     async def stop(self) -> None:
         """After the server has drained. Jobs that are cut off run again elsewhere."""
@@ -130,6 +134,7 @@ def check_settings(settings: Settings) -> None:
             problems.append(f"{variable('database', field)} {problem}")
     if problems:
         raise WrongSettings(*problems)
+    check_tls(settings.tls)
     recipe_from_settings(settings.recipe)
 
 
@@ -150,7 +155,9 @@ def _parts(settings: Settings, embedder: Embedder) -> Parts:
         lease_s=settings.control.lease_s,
         recipe_hashes=_hashes(recipe, settings.recipe.storage),
     )
-    channels = WorkerChannels(settings.control.internal_token.get_secret_value())
+    channels = WorkerChannels(
+        settings.control.internal_token.get_secret_value(), peer_options(settings.tls)
+    )
     return Parts(
         store=store,
         pool=pool,
@@ -180,7 +187,9 @@ def _store(settings: DatabaseSettings, dimension: int) -> Store:
 
 def _server(settings: Settings, parts: Parts) -> RpcServer:
     control = settings.control
-    options = ServerOptions(min_ping_interval_s=control.min_ping_interval_s)
+    options = ServerOptions(
+        min_ping_interval_s=control.min_ping_interval_s, credentials=own_credentials(settings.tls)
+    )
     server = RpcServer(ControlAuthenticator(_tokens(control), parts.store), options)
     server.add(
         memory_pb2.DESCRIPTOR,

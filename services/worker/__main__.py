@@ -16,10 +16,11 @@ from inferscale_core.rpc.pb.inferscale.v1 import worker_pb2
 from inferscale_core.rpc.pb.inferscale.v1.worker_pb2_grpc import (
     add_WorkerServiceServicer_to_server,
 )
-from inferscale_core.rpc.server import RpcServer
+from inferscale_core.rpc.server import RpcServer, ServerOptions
 from inferscale_core.settings import Settings, WrongSettings, missing, read_settings
 from inferscale_core.telemetry.logs import get_logger
 from inferscale_core.telemetry.setup import start_telemetry
+from services.tls import check_tls, own_credentials, peer_options
 from services.worker.app import (
     build_parts,
     load_text_parts,
@@ -32,6 +33,7 @@ from services.worker.app import (
 from services.worker.engine.host import EngineHost
 from services.worker.servicer import WorkerServicer
 from services.worker.sync import ControlLink, Lease
+from services.worker.turns import prompt_turns
 
 _log = get_logger("services.worker")
 
@@ -46,7 +48,8 @@ async def serve(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(running_engine(settings))
         embedder, recipe, prompt_format = await load_text_parts(settings, running.model)
-        channel = await stack.enter_async_context(open_channel(settings.worker.control, token))
+        to_control = open_channel(settings.worker.control, token, peer_options(settings.tls))
+        channel = await stack.enter_async_context(to_control)
         disk_secret = await open_disk(settings, running, recipe)
         link = ControlLink(channel, with_disk_keys=disk_secret is not None)
         parts = build_parts(
@@ -64,7 +67,8 @@ async def serve(settings: Settings) -> None:
         )
         await prepare(settings.worker, parts)
         identity = make_identity(settings.worker, running.model, parts.rules, embedder)
-        server = RpcServer(SharedTokens(internal=token))
+        options = ServerOptions(credentials=own_credentials(settings.tls))
+        server = RpcServer(SharedTokens(internal=token), options)
         server.add(
             worker_pb2.DESCRIPTOR,
             add_WorkerServiceServicer_to_server,
@@ -79,7 +83,10 @@ async def serve(settings: Settings) -> None:
             ),
         )
         await stack.enter_async_context(parts.shadow.running())
-        await server.start(settings.worker.listen, ready=False)
+        await stack.enter_async_context(prompt_turns(parts.activity))
+        await server.start(
+            settings.worker.listen, ready=False, health_address=settings.tls.health_listen
+        )
         lease = Lease(link, identity.to_join_request())
         await serve_until_end(server, lease, running.host, settings.worker.grace_s)
 
@@ -123,6 +130,7 @@ def check_settings(settings: Settings) -> None:
     """Before anything slow is loaded. Raises WrongSettings."""
     if problems := missing(settings, ("worker", "internal_token"), ("worker", "worker_id")):
         raise WrongSettings(*problems)
+    check_tls(settings.tls)
     recipe_from_settings(settings.recipe)
 
 

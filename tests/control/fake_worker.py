@@ -28,7 +28,9 @@ from inferscale_core.rpc.pb.inferscale.v1 import (
     worker_pb2_grpc,
 )
 from inferscale_core.rpc.pb.inferscale.v1.sync_pb2_grpc import SyncServiceStub
-from inferscale_core.rpc.server import RpcServer
+from inferscale_core.rpc.server import RpcServer, ServerOptions
+from inferscale_core.settings import TlsSettings
+from services.tls import own_credentials, peer_options
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Encoding = Callable[[worker_pb2.EncodeRequest], AsyncIterator[worker_pb2.EncodeResponse]]
@@ -59,7 +61,9 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         model: str,
         worker_id: str = "worker-0",
         recipe_hash: str = "r1",
+        tls: TlsSettings | None = None,
     ) -> None:
+        self.tls = tls or TlsSettings()
         self.worker_id = worker_id
         self.recipe_hash = recipe_hash
         self.model = model
@@ -75,7 +79,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.on_forget: Forgetting = self.forget
         self.on_count: Counting = self.count
         self._internal_token = internal_token
-        self._channel = open_channel(control_address, internal_token)
+        self._channel = open_channel(control_address, internal_token, peer_options(self.tls))
         self._sync = SyncServiceStub(self._channel)
         self._server: RpcServer | None = None
         self._instance_id = ""
@@ -84,7 +88,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         """As a new instance, which holds nothing, at a port of its own that it keeps."""
         self.users.clear()
         self._instance_id = f"{self.worker_id}-{next(_instances)}"
-        self._server = RpcServer(SharedTokens(internal=self._internal_token))
+        options = ServerOptions(credentials=own_credentials(self.tls))
+        self._server = RpcServer(SharedTokens(internal=self._internal_token), options)
         self._server.add(
             worker_pb2.DESCRIPTOR, worker_pb2_grpc.add_WorkerServiceServicer_to_server, self
         )

@@ -454,3 +454,41 @@ def has_entry(document: dict[str, Any], schema: dict[str, Any], path: tuple[str,
         return has_entry(document, schema["properties"][path[0]], path[1:])
     named_by_user = schema.get("additionalProperties")
     return isinstance(named_by_user, dict)
+
+
+def test_with_a_secret_every_server_and_every_call_uses_tls(render: Render) -> None:
+    found = render({"tls": {"existingSecret": "certificates"}})
+    control, worker = found["Deployment", "control"], found["StatefulSet", "worker-main"]
+    for part, health in ((control, 7701), (worker, 7711)):
+        settings, pod = variables(part), part["spec"]["template"]["spec"]
+        Settings.model_fields["tls"].annotation.model_validate(  # type: ignore[union-attr]
+            {
+                name.removeprefix("INFERSCALE_TLS__").lower(): value
+                for name, value in settings.items()
+                if name.startswith("INFERSCALE_TLS__")
+            }
+        )
+        files = {v for n, v in settings.items() if n.endswith(("CERT_FILE", "KEY_FILE", "CA_FILE"))}
+        assert files == {"/tls/tls.crt", "/tls/tls.key", "/tls/ca.crt"}
+        [mount] = (m for m in container(part)["volumeMounts"] if m["name"] == "tls")
+        assert mount == {"name": "tls", "mountPath": "/tls", "readOnly": True}
+        [volume] = (v for v in pod["volumes"] if v["name"] == "tls")
+        assert volume["secret"]["secretName"] == "certificates"
+        assert settings["INFERSCALE_TLS__HEALTH_LISTEN"] == f"0.0.0.0:{health}"
+        for probe in ("startupProbe", "readinessProbe"):
+            assert container(part)[probe]["grpc"] == {"port": health}
+    # Nobody but control calls a worker, and control has a certificate.
+    assert "INFERSCALE_TLS__CLIENT_CA_FILE" in variables(worker)
+    assert "INFERSCALE_TLS__CLIENT_CA_FILE" not in variables(control)
+
+
+def test_callers_of_control_may_have_to_show_a_certificate(render: Render) -> None:
+    tls = {"existingSecret": "certificates", "requireClientCertificates": True}
+    control = render({"tls": tls})["Deployment", "control"]
+    assert variables(control)["INFERSCALE_TLS__CLIENT_CA_FILE"] == "/tls/ca.crt"
+
+
+def test_without_a_secret_nothing_of_tls_is_set(render: Render) -> None:
+    found = render({})
+    for part in (found["Deployment", "control"], found["StatefulSet", "worker-main"]):
+        assert not [name for name in variables(part) if name.startswith("INFERSCALE_TLS__")]

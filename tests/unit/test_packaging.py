@@ -112,7 +112,7 @@ def test_the_command_hands_on_what_the_process_says_and_its_exit_code() -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "INFERSCALE_DATABASE__ADMIN_URL" in done.stderr
 
 

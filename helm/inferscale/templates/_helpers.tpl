@@ -92,3 +92,20 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
+
+{{/* TLS of one service. Arguments: root, clientsNeedCertificates, healthPort. */}}
+{{- define "inferscale.tlsVariables" -}}
+- name: INFERSCALE_TLS__CERT_FILE
+  value: /tls/tls.crt
+- name: INFERSCALE_TLS__KEY_FILE
+  value: /tls/tls.key
+- name: INFERSCALE_TLS__PEER_CA_FILE
+  value: /tls/ca.crt
+{{- if .clientsNeedCertificates }}
+- name: INFERSCALE_TLS__CLIENT_CA_FILE
+  value: /tls/ca.crt
+{{- end }}
+# The kubelet's probes speak no TLS.
+- name: INFERSCALE_TLS__HEALTH_LISTEN
+  value: "0.0.0.0:{{ .healthPort }}"
+{{- end -}}
