@@ -37,7 +37,8 @@ class TinyModel:
     """config: what differs from the common shape. drop: common fields this config has not.
     module: vLLM's file for it, where not every version has one. key_bias: of every key on the
     four pairs of channels that turn slowest, negative on every other head; trained models have
-    such, see decision 0009."""
+    such, see decision 0009. key_mean: the same without a bias, from what all embeddings share; see
+    decision 0013."""
 
     name: str
     model_type: str
@@ -45,6 +46,7 @@ class TinyModel:
     drop: tuple[str, ...] = ()
     module: str | None = None
     key_bias: float | None = None
+    key_mean: float | None = None
 
     @property
     def is_native(self) -> bool:
@@ -76,13 +78,33 @@ class TinyModel:
                     weight.add_(torch.randn_like(weight) * 0.1)
             for name, weight in model.named_parameters():
                 if self.key_bias is not None and name.endswith("k_proj.bias"):
-                    by_head = weight.view(-1, 2, _COMMON["head_dim"] // 2)
-                    signs = (-1.0) ** torch.arange(len(by_head))
-                    by_head[..., -4:] = self.key_bias * signs[:, None, None]
+                    _slow_channels(weight)[:] = self.key_bias * _signs(weight)
+            if self.key_mean is not None:
+                embedding = model.get_input_embeddings().weight
+                shared = torch.randn(embedding.shape[1])
+                embedding.add_(shared / 4)
+                # A normalised vector of n numbers has length sqrt(n).
+                constant = self.key_mean * shared / shared.norm() / len(shared) ** 0.5
+                for name, weight in model.named_parameters():
+                    if name.endswith("k_proj.weight"):
+                        _slow_channels(weight).add_(_signs(weight)[..., None] * constant)
         model.to(torch.float32).save_pretrained(path)
         saved = json.loads((path / "config.json").read_text())
         assert saved["model_type"] == self.model_type
         return path
+
+
+def _slow_channels(weight: Any) -> Any:
+    """View of the four pairs that turn slowest in a weight or bias of all heads' keys."""
+    by_head = weight.view(-1, 2, _COMMON["head_dim"] // 2, *weight.shape[1:])
+    return by_head[:, :, -4:]
+
+
+def _signs(weight: Any) -> Any:
+    """Negative for every other head: [num_heads, 1, 1]."""
+    import torch
+
+    return (-1.0) ** torch.arange(weight.shape[0] // _COMMON["head_dim"])[:, None, None]
 
 
 def _rope(kind: str, **fields: Any) -> dict[str, Any]:
@@ -90,6 +112,7 @@ def _rope(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 LLAMA = TinyModel("llama", "llama")
+COMMON_KEYS = TinyModel("llama-common-keys", "llama", key_mean=100.0)
 LARGE_BIAS = TinyModel("qwen2-large-key-bias", "qwen2", key_bias=354.0)
 MODELS = {
     model.name: model

@@ -1,7 +1,7 @@
-"""Chunks kept as fp8, int8 or int4: close to prefill, and only because keys lose their bias first.
+"""Chunks kept as fp8, int8 or int4: close to prefill, and only without what keys have in common.
 
-Everything in float32, so that what differs is the storage alone; on a GPU, whose attention takes no
-float32, in bfloat16.
+That is their bias, or means that were measured. Everything in float32, so that what differs is the
+storage alone; on a GPU, whose attention takes no float32, in bfloat16.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from inferscale_core.ids import ChunkKey
+from inferscale_core.kv.key_means import RankMeans, key_means_of_ranks
 from inferscale_core.kv.quantise import unpack_part
 from inferscale_core.memory.recipes import Storage
+from inferscale_core.vllm_connector.key_meter import ONE_RANK, means_of_rank
 from tests.engine_kit import TinyEngine, logprob_differences, random_tokens
-from tests.tiny_models import LARGE_BIAS, MODELS
+from tests.tiny_models import COMMON_KEYS, LARGE_BIAS, MODELS
 
 pytestmark = pytest.mark.engine
 
@@ -27,6 +29,7 @@ CASES = {
     "large-key-bias-int8": (LARGE_BIAS, Storage.INT8),
     "large-key-bias-fp8": (LARGE_BIAS, Storage.FP8),
     "large-key-bias-int4": (LARGE_BIAS, Storage.INT4),
+    "common-keys-int4": (COMMON_KEYS, Storage.INT4),
     "two-bases-and-windows-fp8": (MODELS["gemma3"], Storage.FP8),
     "scaled-tables-int8": (MODELS["yarn"], Storage.INT8),
     "partial-interleaved-int4": (MODELS["glm4-partial-50-interleaved"], Storage.INT4),
@@ -42,6 +45,8 @@ STEP = {Storage.INT8: 1 / 127, Storage.FP8: 1 / 14, Storage.INT4: 2 / 15}
 def quantised(request: pytest.FixtureRequest, model_folder: Path) -> Iterator[TinyEngine]:
     model, storage = CASES[request.param]
     engine = TinyEngine(model.save(model_folder), DTYPE, storage=storage)
+    if model is COMMON_KEYS:
+        take_measured_means(engine)
     yield engine
     engine.close()
 
@@ -65,6 +70,19 @@ def encode_from_text(engine: TinyEngine, parts: list[list[int]]) -> Chunks:
         chunks.append((key, part))
         before += part
     return chunks
+
+
+def take_measured_means(engine: TinyEngine) -> None:
+    """As an engine that started with what another one had measured, over other prompts."""
+    engine.llm.collective_rpc("inferscale_measure_keys")
+    for seed in range(200, 203):
+        encode_from_text(engine, parts_and_prompt(seed)[0])
+    (found,) = engine.llm.collective_rpc("inferscale_key_means")
+    assert min(found["shares"]) > 0.5
+    whole = key_means_of_ranks([{k: RankMeans(*part) for k, part in found["layers"].items()}])
+    worker, copier = engine.worker_side, engine.worker_side._copier
+    means = means_of_rank(whole, worker._shapes, ONE_RANK, worker.arena.rows.device)
+    worker._copier = type(copier)(worker.arena, copier.layers, worker.tables, means)
 
 
 def mean_difference(engine: TinyEngine, chunks: Chunks, prompt: list[int]) -> float:
@@ -126,12 +144,12 @@ def test_a_stored_key_does_not_depend_on_where_it_was_computed(quantised: TinyEn
     assert float((near_last - far_last).abs().max()) > 0.1, "later layers saw the prefix"
 
 
-def test_a_large_bias_would_destroy_keys_that_keep_it(
+def test_what_keys_have_in_common_would_destroy_keys_that_keep_it(
     quantised: TinyEngine, request: pytest.FixtureRequest
 ) -> None:
-    """The same requests with the biases left in the keys."""
-    if "large-key-bias" not in request.node.name:
-        pytest.skip("its keys have no large bias")
+    """The same requests with the biases, or the means, left in the keys."""
+    if "large-key-bias" not in request.node.name and "common-keys" not in request.node.name:
+        pytest.skip("its keys have little in common")
     worker = quantised.worker_side
     copier = worker._copier
     parts, prompt = parts_and_prompt(7)
