@@ -98,6 +98,7 @@ class Tiering:
         self._results: dict[int, list[OpResult]] = {}
         self._transfers: dict[int, Transfer] = {}
         self._cleanups: dict[int, list[Place]] = {}
+        self._removals: dict[int, tuple[ChunkKey, ...]] = {}
         self._adoptions: dict[int, tuple[str, Adopt]] = {}
         self._surplus: list[ChunkKey] = []
         self._sealed_scopes: OrderedDict[UserScope, None] = OrderedDict()
@@ -188,7 +189,7 @@ class Tiering:
     def done(self, results: Mapping[int, Sequence[OpResult]]) -> Ended:
         """Ranks report; an operation has ended when every rank says so."""
         ended = Ended()
-        for op_id, found in results.items():
+        for op_id, found in sorted(results.items()):
             known = self._results.setdefault(op_id, [])
             known.extend(found)
             if len(known) == self._num_ranks:
@@ -199,6 +200,7 @@ class Tiering:
     def _end(self, op_id: int, results: list[OpResult], ended: Ended) -> None:
         for result in results:
             self._lose_records(result.evicted)
+        self._removals.pop(op_id, None)
         if op_id in self._cleanups:
             ended.places += self._cleanups.pop(op_id)
         elif op_id in self._adoptions:
@@ -224,12 +226,16 @@ class Tiering:
 
     def _take_up(self, handle: str, command: Adopt, results: list[OpResult]) -> Adopted:
         """Records are good when every rank has its part. What was forgotten while the ranks
-        compared is not taken up: the compare that follows the forget removes it."""
+        compared is not taken up: the compare that follows the forget removes it. Nor is what is
+        to be removed since: ranks did not know that yet."""
         if not all(result.succeeded for result in results):
             return Adopted(handle)
         admitted = [{record.key: record for record in result.admitted} for result in results]
+        going = {key for keys in self._removals.values() for key in keys}
         whole = {
-            key: record for key, record in admitted[0].items() if all(key in a for a in admitted)
+            key: record
+            for key, record in admitted[0].items()
+            if key not in going and all(key in a for a in admitted)
         }
         self._surplus += {key for found in admitted for key in found if key not in whole}
         for known in self._directory.of_scope(command.scope):
@@ -396,11 +402,16 @@ class Tiering:
             if freed:
                 # A record that was written anew under the same key took the old one's place.
                 keys = tuple(p.entry.key for p in freed if not self._is_on_disk(p.entry.key))
-                yield RemoveRecords(self._cleanup(freed), keys)
+                yield self._remove(freed, keys)
             if self._surplus:
                 keys = tuple(key for key in self._surplus if not self._is_on_disk(key))
                 self._surplus = []
-                yield RemoveRecords(self._cleanup([]), keys)
+                yield self._remove([], keys)
+
+    def _remove(self, freed: list[Place], keys: tuple[ChunkKey, ...]) -> RemoveRecords:
+        op_id = self._cleanup(freed)
+        self._removals[op_id] = keys
+        return RemoveRecords(op_id, keys)
 
     def _cleanup(self, freed: list[Place]) -> int:
         op_id = self._op_id()

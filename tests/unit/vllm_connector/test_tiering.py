@@ -280,6 +280,32 @@ def test_nothing_is_taken_up_that_was_forgotten_while_the_ranks_compared() -> No
     assert adopt(engine, "x", version=1) == Adopted("h")
 
 
+@pytest.mark.parametrize("removed_first", [False, True])
+def test_nothing_is_taken_up_that_is_to_be_removed_since_the_ranks_compared(
+    removed_first: bool,
+) -> None:
+    """They have done both when the last of them reports; in which order it says so is chance."""
+    engine = Engine(disk=40)
+    first = adopt(engine, "x", "y")
+    assert isinstance(first, AdmitRecords)
+    engine.tiering.done({first.op_id: [admitted("x", "y")] * NUM_RANKS})
+    second = adopt(engine, "x", "y")
+    assert isinstance(second, AdmitRecords)
+    engine.directory.forget(SCOPE, [FactId("x")], 1)
+    [removal] = [op for op in engine.step() if isinstance(op, RemoveRecords)]
+    assert removal.keys == (record("x").key,)
+    results = {
+        second.op_id: [admitted("x", "y")] * NUM_RANKS,
+        removal.op_id: [OpResult(True)] * NUM_RANKS,
+    }
+    [done] = engine.tiering.done(
+        dict(reversed(results.items())) if removed_first else results
+    ).adopted
+    assert (done.entries, done.num_chunks) == ((), 1)
+    assert engine.directory.find(record("x").key) is None
+    assert engine.directory.find(record("y").key) is not None
+
+
 def test_a_record_that_the_disk_gave_up_is_not_asked_for() -> None:
     engine = Engine(disk=40)
     op = adopt(engine, "x", "y")
