@@ -61,6 +61,8 @@ class BlockTables:
             if new.req_id in self._blocks:
                 self._blocks[new.req_id] = tuple(map(list, new.block_ids))
         cached = output.scheduled_cached_reqs
+        if not (self._blocks or cached.resumed_req_ids):
+            return  # Most steps: everybody goes on, and nobody is followed.
         for request_id, added, num_computed in zip(
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
         ):
