@@ -12,6 +12,7 @@ from inferscale_core.errors import EngineError
 from inferscale_core.memory.plans import Plan
 from inferscale_core.memory.recipes import RECIPES, Recipe
 from services.evaluation.asking import Asking
+from services.evaluation.dataset import Part
 from services.evaluation.direct import Ask, DirectDriver
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import Prepared, prepare
@@ -125,6 +126,29 @@ async def test_both_modes_ask_the_same_tokens_and_isolated_facts_score_otherwise
     assert max(s.kl for s in seen) > 1e-3
     assert all(abs(s.nll - t.nll) > 1e-3 for s, (t, _) in zip(seen, texts, strict=True))
     await one.close()
+
+
+async def test_parts_ask_every_question_once_by_the_number_it_has_in_the_whole(
+    running: RunningEngine, prepared: Prepared
+) -> None:
+    asked = []
+    for number in (1, 2):
+        tokenizer = load_tokenizer(running.model)
+        part = Part(number, 2)
+        recipe = RECIPES["window-0"]
+        one = DirectDriver(running, prepared, recipe, tokenizer, ASKING, at_once=8, part=part)
+        await one.encode()
+        asked.append([(ask.conversation, ask.number, ask.question) for ask in await one.asks(2)])
+        await one.close()
+    assert [len(asks) for asks in asked] == [4, 4]
+    assert sorted(place[:2] for asks in asked for place in asks) == [
+        (conversation.name, number)
+        for conversation in prepared.conversations
+        for number in range(len(conversation.questions))
+    ]
+    by_name = {conversation.name: conversation for conversation in prepared.conversations}
+    for name, number, question in (place for asks in asked for place in asks):
+        assert by_name[name].questions[number] == question
 
 
 async def test_a_prompt_that_was_not_injected_whole_is_not_scored(
