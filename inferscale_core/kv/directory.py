@@ -203,7 +203,7 @@ class ChunkDirectory:
         assert not entry.is_published
         if not entry.gpu.is_dropped:
             self.gpu.drop(entry.gpu)
-            self._unlink(entry)
+            self._unlink([entry])
         self.gpu.unpin([entry.gpu])
 
     def adopt(
@@ -306,6 +306,8 @@ class ChunkDirectory:
             waiting = self._drop(entry, num_by_tier)
             if waiting:
                 pending[entry.key] = waiting
+            del self._readers[entry.key]  # Who reads it is among the entries.
+        self._unlink(entries)
         self.stats.forgotten += len(entries)
         return Forgotten(
             keys=tuple(entry.key for entry in entries),
@@ -419,7 +421,7 @@ class ChunkDirectory:
         self._remember(entry)
         for other in entry.places:
             self.rooms[other.tier].drop(other)
-        self._unlink(entry)
+        self._unlink([entry])
 
     def _remember(self, entry: Entry) -> None:
         """How often an evicted chunk was asked for, until as many others have gone as there are:
@@ -451,7 +453,6 @@ class ChunkDirectory:
             if self.rooms[place.tier].drop(place):
                 place.is_reported = True
                 waiting.append(place.tier)
-        self._unlink(entry)
         return tuple(waiting)
 
     def _show(self, entry: Entry) -> None:
@@ -468,20 +469,25 @@ class ChunkDirectory:
         for seen in entry.prefix_keys:
             self._readers_of(seen).add(key)
 
-    def _unlink(self, entry: Entry) -> None:
-        key = entry.key
-        del self._entries[key]
-        self._published.pop(key, None)
-        self.generation += 1
-        scope = scope_of(key)
-        self._keys_by_scope[scope].discard(key)
-        if not self._keys_by_scope[scope]:
-            del self._keys_by_scope[scope]
-        for seen in entry.prefix_keys:
-            self._readers_of(seen).discard(key)
-        for seen in (key, *entry.prefix_keys):
-            if seen not in self._entries and not self._readers.get(seen, True):
-                del self._readers[seen]
+    def _unlink(self, entries: Sequence[Entry]) -> None:
+        """Links to others go a set at a time: a user's memory may be ten thousand chunks that saw
+        thirty others each."""
+        keys = {entry.key for entry in entries}
+        seen = set(keys)
+        for entry in entries:
+            del self._entries[entry.key]
+            self._published.pop(entry.key, None)
+            seen.update(entry.prefix_keys)
+        for scope in set(map(scope_of, keys)):
+            self._keys_by_scope[scope] -= keys
+            if not self._keys_by_scope[scope]:
+                del self._keys_by_scope[scope]
+        for key in seen & self._readers.keys():
+            readers = self._readers[key]
+            readers -= readers & keys
+            if not readers and key not in self._entries:
+                del self._readers[key]
+        self.generation += len(entries)
 
     def _readers_of(self, key: ChunkKey) -> set[ChunkKey]:
         """To be added to; kept while the chunk is known or has readers."""

@@ -24,7 +24,6 @@ from inferscale_core.kv.eviction import HALF_LIFE, RESTORE_COST, EvictionQueue, 
 from inferscale_core.kv.pages import Pages
 from inferscale_core.memory.facts import FactRef
 
-
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
 
