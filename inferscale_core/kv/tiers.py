@@ -317,3 +317,5 @@ class Room:
         self.num_permanent -= place.num_pages * place.is_permanent
         self.queue.took(place.tenant, -place.num_pages)
         self.freed.append(place)
+        # They name each other, and the garbage collector looks at neither (`idle_heap`).
+        place.entry.detach(place)
