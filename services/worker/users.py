@@ -122,16 +122,19 @@ class UserCache:
         without `with_disk` the next call does that. Raises Unavailable when control does not answer
         or has not reached that version.
         """
-        slot = self._use(user.scope)
-        async with slot.lock:
-            is_held = slot.snapshot.memory_version >= user.memory_version
-            self._count(is_held)
-            if not is_held:
-                with span(names.SYNC, {names.USER_ID: user.user_id}):
-                    await self._bring_up(user, slot)
-            if with_disk:
-                await self._compare_disk(slot)
-            return slot.snapshot
+        while True:
+            slot = self._use(user.scope)
+            async with slot.lock:
+                if self._slots.get(user.scope) is not slot:
+                    continue  # Dropped while this call waited: it may be of before a delete.
+                is_held = slot.snapshot.memory_version >= user.memory_version
+                self._count(is_held)
+                if not is_held:
+                    with span(names.SYNC, {names.USER_ID: user.user_id}):
+                        await self._bring_up(user, slot)
+                if with_disk:
+                    await self._compare_disk(slot)
+                return slot.snapshot
 
     async def compare_disk(self, user: UserAt) -> None:
         """Have the disk compared if it was not since the user's last delete or update. Raises as

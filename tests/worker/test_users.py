@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NoReturn
 
 import pytest
 import torch
@@ -84,6 +85,37 @@ async def test_a_user_being_fetched_is_not_evicted(make_worker: MakeWorker) -> N
         *(worker.parts.users.at_least(worker.control.at(u)) for u in users)
     )
     assert [len(snapshot.facts) for snapshot in snapshots] == [1] * 8
+
+
+async def test_who_waited_while_a_copy_was_dropped_does_not_get_it(
+    worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = worker.parts.users
+    worker.control.add("f0", "A fact")
+    before = worker.control.at()
+    await users.at_least(before)
+    worker.control.remove("f0")
+    is_asked, ends = asyncio.Event(), asyncio.Event()
+
+    async def fail(*_: object) -> NoReturn:
+        is_asked.set()
+        await ends.wait()
+        raise Unavailable("control is away")
+
+    async def forget() -> None:
+        with pytest.raises(Unavailable):
+            await users.at_least(worker.control.at())
+        users.drop(before.scope)
+        monkeypatch.undo()
+
+    monkeypatch.setattr(worker.control, "list_changes", fail)
+    forgetting = asyncio.create_task(forget())
+    await is_asked.wait()
+    waiting = asyncio.create_task(users.at_least(before))
+    await asyncio.sleep(0)
+    ends.set()
+    await forgetting
+    assert (await waiting).facts == {}
 
 
 async def test_equal_user_ids_of_two_tenants_are_two_users(worker: FakeWorker) -> None:
