@@ -292,6 +292,8 @@ class Tiering:
         self._let_go(request_id)
         if not self._check_wait(request_id):
             return
+        if not all(self._directory.find(entry.key) is entry for entry in entries):
+            return  # Some were evicted later in this step: the request is asked again in the next.
         room = self._directory.gpu
         num_pages = sum(room.pages.pages_for(entry.num_tokens) for entry in entries)
         if num_pages > room.pages.num_pages - room.num_permanent:

@@ -93,6 +93,27 @@ def low(entries: list[Entry]) -> list[Entry]:
     return [entry for entry in entries if not entry.is_on_gpu]
 
 
+def test_a_request_whose_chunk_is_evicted_in_the_step_that_it_asks_in_asks_again() -> None:
+    engine = Engine(gpu=16)
+    entries = engine.user(9)
+    [below] = low(entries)
+    only_here = engine.store("only here")
+    assert only_here.host is None
+    for _ in range(60):  # Used so often that they stay, although the host has them.
+        others = [entry for entry in entries if entry.is_on_gpu]
+        engine.directory.gpu.unpin(engine.directory.read(others))
+    engine.tiering.want("waits", [below, only_here])
+    captured = 0
+    while engine.directory.find(only_here.key) is not None:
+        captured += 1
+        key, fact = ChunkKey(f"{SCOPE}/captured {captured}"), FactRef(FactId(f"c{captured}"), 1)
+        assert engine.directory.reserve(key, 8, origin=0, fact=fact, prefix_keys=()) is not None
+    assert restores(engine.step()) == []
+    engine.tiering.want("waits", [below])
+    assert len(restores(engine.step())) == 1
+    engine.directory.check_conservation()
+
+
 def test_an_operation_has_ended_when_every_rank_has_said_so() -> None:
     engine = Engine()
     entry = engine.store("x")
