@@ -371,9 +371,10 @@ def _is_secret(section: str, field: str) -> bool:
 
 def _whole_sections() -> Iterator[str]:
     """A section may be given as JSON in one variable, and there one is no JSON."""
+    given = {name.upper(): value for name, value in os.environ.items()}
     for name in map(variable, _sections()):
         try:
-            json.loads(os.environ.get(name, "{}"))
+            json.loads(given.get(name, "{}"))
         except ValueError:
             yield f"{name} is not JSON; give each setting by itself, as {name}{DELIMITER}<FIELD>"
 

@@ -250,7 +250,10 @@ def _seconds(body: Mapping[str, Any], name: str) -> float:
     value = body.get(name, 0.0)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise MalformedParams(f"{name}: not a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise MalformedParams(f"{name}: too large") from None
 
 
 def _count(body: Mapping[str, Any], name: str, *, minimum: int) -> int:

@@ -93,9 +93,10 @@ def started(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return started
 
 
+@pytest.mark.parametrize("name", ["INFERSCALE_DATABASE", "inferscale_database"])
 @pytest.mark.parametrize("value", [SECRET, f'{{"url": "{SECRET}"'])
-def test_a_section_that_is_no_json_is_named(started: Started, value: str) -> None:
-    assert started("control", INFERSCALE_DATABASE=value) == (
+def test_a_section_that_is_no_json_is_named(started: Started, name: str, value: str) -> None:
+    assert started("control", **{name: value}) == (
         2,
         [
             "inferscale control: INFERSCALE_DATABASE is not JSON; give each setting by itself, "

@@ -82,6 +82,13 @@ def test_spans_whose_counts_are_no_counts_are_refused_by_name(keys: object, toke
         params_from_wire({"inferscale": body})
 
 
+def test_a_time_beyond_all_numbers_is_refused_by_name() -> None:
+    wire = PARAMS.to_wire()
+    wire["inferscale"]["capture"]["planned_at"] = 10**400
+    with pytest.raises(MalformedParams, match=r"^planned_at"):
+        params_from_wire(wire)
+
+
 def test_a_header_capture_has_no_fact() -> None:
     capture = Capture(ChunkKey("shared/header/x"), 0, 4, (), None, 0)
     params = RequestParams("h", capture=capture)
