@@ -17,9 +17,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from benchmarks.rows import make_rows, replace_rows
 from inferscale_core.ids import FactId, ModelRevision
 from inferscale_core.memory.recipes import recipe_by_name
 from inferscale_core.prompt import ChatMessage, PromptFormat
@@ -59,6 +61,7 @@ class TimedEngine(FakeEngine):
 class LargeUser:
     def __init__(self, num_facts: int) -> None:
         recipe = recipe_by_name("progressive-32")
+        self.num_facts = num_facts
         self.control = MemoryControl(page_size=500)
         mirror, reports = DirectoryMirror(), Reports()
         self.engine = engine = TimedEngine(mirror, reports, num_pages=60 * num_facts)
@@ -127,22 +130,29 @@ async def chatting(user: LargeUser) -> AsyncIterator[list[float]]:
         await task
 
 
-async def phase(user: LargeUser, name: str, work: Callable[[], Awaitable[None]]) -> None:
+async def phase(user: LargeUser, name: str, work: Callable[[], Awaitable[None]]) -> dict[str, Any]:
     user.engine.engine_s = user.engine.longest_s = 0.0
     began = time.perf_counter()
     async with chatting(user) as took:
         await work()
         seconds = time.perf_counter() - began
     took.sort()
-    print(
-        f"{name:28} {seconds:8.2f} s   chats {len(took):6}   median {statistics.median(took):8.2f}"
-        f"   99% {took[int(0.99 * (len(took) - 1))]:8.2f}   longest {took[-1]:8.2f} ms"
-        f"   engine {user.engine.engine_s:6.2f} s, at most {user.engine.longest_s * 1e3:7.2f} ms",
-        flush=True,
-    )
+    figure = {
+        "phase": name,
+        "facts": user.num_facts,
+        "seconds": seconds,
+        "engine_s": user.engine.engine_s,
+        "engine_longest_ms": user.engine.longest_s * 1e3,
+        "chats": len(took),
+        "chat_median_ms": statistics.median(took),
+        "chat_p99_ms": took[int(0.99 * (len(took) - 1))],
+        "chat_longest_ms": took[-1],
+    }
+    print(figure, flush=True)
+    return figure
 
 
-async def measure(num_facts: int) -> None:
+async def measure(num_facts: int) -> list[dict[str, Any]]:
     user = LargeUser(num_facts)
     await user.parts.header.ensure()
     await user.encode("other")
@@ -151,15 +161,21 @@ async def measure(num_facts: int) -> None:
         for _ in range(IDLE_CHATS):
             await user.chat()
 
-    print(f"one user with {num_facts} facts, another that chats")
     async with prompt_turns(user.parts.activity):
-        await phase(user, "nothing else", nothing)
-        await phase(user, "first fetch", user.sync)
-        await phase(user, "first encoding", user.encode)
-        await phase(user, "a delete", user.delete)
-        await phase(user, "encoding its dependants", user.encode)
-        await phase(user, "nothing else, again", nothing)
+        return [
+            await phase(user, "nothing else", nothing),
+            await phase(user, "first fetch", user.sync),
+            await phase(user, "first encoding", user.encode),
+            await phase(user, "a delete", user.delete),
+            await phase(user, "encoding its dependants", user.encode),
+            await phase(user, "nothing else, again", nothing),
+        ]
+
+
+def main() -> None:
+    num_facts = int(sys.argv[1]) if len(sys.argv) > 1 else FACTS
+    replace_rows(make_rows("large_user", asyncio.run(measure(num_facts))))
 
 
 if __name__ == "__main__":
-    asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else FACTS))
+    main()

@@ -128,11 +128,30 @@ def _store_table(rows: Sequence[Row]) -> str:
     return table(head, lines) + source(rows)
 
 
+def _large_user_table(rows: Sequence[Row]) -> str:
+    idle = rows[0]["chat_median_ms"]
+    lines = [
+        [
+            row["phase"],
+            f"{row['seconds']:.2f} s",
+            f"{row['engine_s']:.2f} s",
+            f"{row['chat_median_ms']:.1f} ms",
+            f"{row['chat_median_ms'] / idle:.1f}×",
+            f"{row['chat_p99_ms']:.0f} ms",
+            f"{row['chat_longest_ms']:.0f} ms",
+        ]
+        for row in rows
+    ]
+    head = ["meanwhile", "takes", "of it directory", "a chat", "ratio", "99%", "longest"]
+    return table(head, lines) + source(rows)
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "chat_ttft": _ttft_table,
     "chat_steps": _steps_table,
     "encode": _encode_table,
     "host_cost": host_table,
+    "large_user": _large_user_table,
     "store_ratio": _store_table,
     "cascade": cascade_table,
     "chapters": chapters_table,
