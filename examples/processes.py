@@ -43,6 +43,7 @@ class Service:
         self.name = name
         self.log = log
         self._grace_s = grace_s
+        self._is_told = False
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module],
@@ -76,8 +77,11 @@ class Service:
         return f"The end of {self.log}:\n{end}"
 
     def begin_to_stop(self) -> None:
-        """SIGTERM, without waiting: services that end together take the time of one."""
-        self._signal_group(signal.SIGTERM, only_leader=True)
+        """SIGTERM, without waiting: services that end together take the time of one. Once: Python
+        that is told again while it is being taken down ends by the signal."""
+        if not self._is_told:
+            self._is_told = True
+            self._signal_group(signal.SIGTERM, only_leader=True)
 
     def stop(self) -> None:
         """SIGTERM, time to end its calls, then SIGKILL for the whole group."""

@@ -71,14 +71,44 @@ def test_stop_ends_the_service_and_what_it_started(
     assert wait_until_gone(child)
 
 
-def test_services_that_end_together_take_the_time_of_one(
+def test_a_service_is_told_to_stop_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told again while Python is taken down, it would end by the signal and not as it means to."""
+    counting = (
+        "import pathlib, signal, sys, time\n"
+        "folder = pathlib.Path(__file__).parent\n"
+        "def count(*_):\n"
+        "    with (folder / 'signals').open('a') as signals:\n"
+        "        signals.write('x')\n"
+        "signal.signal(signal.SIGTERM, count)\n"
+        "(folder / 'ready').write_text('yes')\n"
+        "while not (folder / 'end').exists():\n"
+        "    time.sleep(0.02)\n"
+    )
+    service = start(tmp_path, counting, monkeypatch)
+    wait_for(tmp_path / "ready")
+    service.begin_to_stop()
+    wait_for(tmp_path / "signals")
+    service.begin_to_stop()
+    (tmp_path / "end").touch()
+    service.stop()
+    assert (tmp_path / "signals").read_text() == "x"
+    assert service._process.returncode == 0
+
+
+def test_services_end_together_and_not_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes 1.5 s to end, and is given that time."""
+    """Neither ends before both have been told."""
     slow = (
         "import pathlib, signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1.5), sys.exit(0)))\n"
-        "pathlib.Path(__file__).with_name('ready').write_text('yes')\n"
+        "folder = pathlib.Path(__file__).parent\n"
+        "def leave(*_):\n"
+        "    (folder / 'told').write_text('yes')\n"
+        "    while not (folder.parent / 'go').exists():\n"
+        "        time.sleep(0.02)\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, leave)\n"
+        "(folder / 'ready').write_text('yes')\n"
         "time.sleep(600)\n"
     )
     services = []
@@ -86,12 +116,13 @@ def test_services_that_end_together_take_the_time_of_one(
         (tmp_path / name).mkdir()
         services.append(start(tmp_path / name, slow, monkeypatch))
         wait_for(tmp_path / name / "ready")
-    before = time.monotonic()
     for service in services:
         service.begin_to_stop()
+    for name in ("one", "other"):
+        wait_for(tmp_path / name / "told")
+    (tmp_path / "go").touch()
     for service in services:
         service.stop()
-    assert 1.4 < time.monotonic() - before < 2.8
     assert [service._process.returncode for service in services] == [0, 0]
 
 
