@@ -1,7 +1,8 @@
 """Jointly encoded chunks, injected, must answer as prefill of the same tokens does.
 
 Every chunk is encoded behind all that stands before it, as joint prefill computes it. Prompts end
-one token before, at and behind the edges of the engine's blocks.
+one token before, at and behind the edges of the engine's blocks. The yardstick is how far prefill
+is from itself when the same tokens come out of the engine's own prefix cache.
 
     | 1 | B-1 | B | B+1 | 2B | 2B+1 | 4B+3 |      injected tokens of the prompts, B a block
 """
@@ -37,13 +38,19 @@ HALF_DIFFERENCE = 0.125
 """Of a log-probability among the 20 likeliest. Half-precision engines round activations anew with
 every batch; 0.03 was seen on an H200 in bf16, and the same tokens encoded alone are off by 1."""
 
+OWN_DIFFERENCE_SHARE = 2
+"""So many times as far as prefill is from itself is allowed as well. Models with large logits round
+in steps as wide as that: 0.125 from 16 on, in bfloat16."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """largest: between log-probabilities of the 20 likeliest first tokens and of a given answer."""
+    """largest: between log-probabilities of the 20 likeliest first tokens and of a given answer.
+    own: as that, between prefill and prefill behind a hit in the engine's prefix cache."""
 
     num_tokens: int
     largest: float
+    own: float
     kl: float
     same_answer: bool
 
@@ -59,18 +66,21 @@ async def check_exactness(
         alone = await _differences(running, stream, edges[-1:], is_joint=False)
     finally:
         await _forget(running)
-    limit = LARGEST_DIFFERENCE.get(dtype, HALF_DIFFERENCE)
+    own = max(difference.own for difference in joint)
+    limit = max(LARGEST_DIFFERENCE.get(dtype, HALF_DIFFERENCE), OWN_DIFFERENCE_SHARE * own)
     largest = max(difference.largest for difference in joint)
     control = alone[0].largest
     return [
         Check(
             "injection_equals_prefill",
             largest <= limit,
-            f"log-probabilities differ by {largest:.2g} at most, and {limit:g} is allowed "
-            f"in {dtype}, over {', '.join(map(str, edges))} injected tokens",
+            f"log-probabilities differ by {largest:.2g} at most, {own:.2g} behind the engine's own "
+            f"prefix hits, and {limit:.3g} is allowed in {dtype}, over "
+            f"{', '.join(map(str, edges))} injected tokens",
             {
                 "injected_tokens": edges,
                 "largest_difference": largest,
+                "own_difference": own,
                 "mean_kl": fmean(difference.kl for difference in joint),
                 "same_answers": sum(difference.same_answer for difference in joint),
                 "limit": limit,
@@ -94,25 +104,26 @@ def _edges(block: int, max_model_len: int) -> list[int]:
 async def _differences(
     running: RunningEngine, stream: Sequence[int], edges: Sequence[int], *, is_joint: bool
 ) -> list[Difference]:
-    """For the prompt up to every edge. Joint or not, chunks are cut where an edge is."""
-    cuts = _edges_to_cut(edges, is_joint)
-    spans: list[Span] = []
-    begin = 0
+    """For the prompt up to every edge, each with chunks of its own."""
     found = []
-    for cut in cuts:
-        key = ChunkKey(f"{SCOPE}/{'joint' if is_joint else 'alone'}-{cut}")
-        before = spans if is_joint else []
-        await _store(running, key, stream[:cut] if is_joint else stream[begin:cut], before)
-        spans.append(Span(key, cut - begin))
-        begin = cut
-        if cut in edges:
-            found.append(await _difference(running, stream, tuple(spans), cut))
+    for edge in edges:
+        spans: list[Span] = []
+        begin = 0
+        for cut in _cuts(edge, is_joint=is_joint):
+            key = ChunkKey(f"{SCOPE}/{'joint' if is_joint else 'alone'}-{edge}-{cut}")
+            before = spans if is_joint else []
+            await _store(running, key, stream[:cut] if is_joint else stream[begin:cut], before)
+            spans.append(Span(key, cut - begin))
+            begin = cut
+        found.append(await _difference(running, stream, tuple(spans), edge))
     return found
 
 
-def _edges_to_cut(edges: Sequence[int], is_joint: bool) -> list[int]:
-    """Isolated chunks of a quarter of the prompt each."""
-    return list(edges) if is_joint else [max(1, edges[-1] * part // 4) for part in range(1, 5)]
+def _cuts(edge: int, *, is_joint: bool) -> list[int]:
+    """Ends of chunks. No joint chunk behind another is of few tokens: what an engine computes for
+    one token alone it rounds otherwise, by 0.14 on Gemma 3 270M in bfloat16 on a CPU."""
+    parts = 4 if not is_joint else 2 if edge > 2 else 1
+    return [max(1, edge * part // parts) for part in range(1, parts + 1)]
 
 
 async def _difference(
@@ -126,9 +137,17 @@ async def _difference(
     injected = await scorer.score(
         Plan(prompt, spans, 0, ()), answer, ANSWER_TOKENS, compared=compared
     )
+    cached = await scorer.score(
+        Plan(prompt, (), 0, ()),
+        answer,
+        ANSWER_TOKENS,
+        compared=compared,
+        num_computed_before=end,
+    )
     return Difference(
         num_tokens=end,
         largest=_largest(text, injected),
+        own=_largest(text, cached),
         kl=divergence(text.first.logprobs, injected.first.logprobs),
         same_answer=text.said == injected.said,
     )

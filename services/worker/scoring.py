@@ -78,9 +78,14 @@ class AnswerScorer:
         *,
         stop: tuple[str, ...] = (),
         compared: Sequence[int] = (),
+        num_computed_before: int = 0,
     ) -> PlanScore:
-        """max_tokens, stop: of what the model says itself. The rest as in `likelihood`."""
+        """max_tokens, stop: of what the model says itself. num_computed_before: leading tokens of
+        a text plan that a request of their own computes, for the engine's prefix cache. The rest as
+        in `likelihood`."""
         salt = CacheSalts.once()
+        if num_computed_before:
+            await self._next(Plan(plan.token_ids[:num_computed_before], (), 0, ()), (), salt, ())
         # The first one computes the plan; the others find it in the cache.
         first = await self._first(plan, answer_ids, salt, compared)
         logprobs, said = await asyncio.gather(
