@@ -91,9 +91,13 @@ class WorkerDirectory:
         """Every worker whose lease holds, draining ones included."""
         async with self._reading:
             if time.monotonic() - self._read_at > CACHE_S:
-                async with self._store.system() as tx:
-                    self._workers = tuple(await tx.workers.live(self.lease_s))
-                self._read_at = time.monotonic()
+                self._read_at = time.monotonic()  # Before: `refresh_soon` may come while it reads.
+                try:
+                    async with self._store.system() as tx:
+                        self._workers = tuple(await tx.workers.live(self.lease_s))
+                except BaseException:
+                    self.refresh_soon()
+                    raise
             return self._workers
 
     async def get(self, worker_id: WorkerId) -> Worker:
