@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks.gpu.machine import ResultFile
 from benchmarks.rows import read_rows
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="names the GPU in its rows")
 def test_a_run_cut_short_leaves_what_it_had_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
