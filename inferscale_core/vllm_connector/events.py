@@ -1,6 +1,7 @@
 """What the scheduler side tells the worker service, in order, over a local socket.
 
-One message is one JSON object with `seq` (from 1, without gaps) and `kind`:
+One message is a JSON list of events, those of one call of the engine. Each is an object with `seq`
+(from 1, without gaps) and `kind`:
 
     published        key, num_tokens, fact, revision, tier   a chunk can be injected from now on
     moved            key, tier                               where its fastest copy is now
@@ -21,15 +22,17 @@ One message is one JSON object with `seq` (from 1, without gaps) and `kind`:
                                                              follows their `published`
     rejected         handle, reason                          malformed; prefilled as text
 
-No message holds text of a fact.
+No event holds text of a fact.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 
 class EventKind(StrEnum):
@@ -53,10 +56,27 @@ class Event:
     kind: EventKind
     fields: dict[str, Any] = field(default_factory=dict)
 
-    def to_wire(self) -> bytes:
-        return json.dumps({"seq": self.seq, "kind": self.kind, **self.fields}).encode()
+
+def body_of(event: Event) -> dict[str, Any]:
+    return {"seq": event.seq, "kind": event.kind, **event.fields}
 
 
-def event_from_wire(message: bytes) -> Event:
-    body = json.loads(message)
-    return Event(body.pop("seq"), EventKind(body.pop("kind")), body)
+def event_of(body: Mapping[str, Any]) -> Event:
+    """Raises KeyError, TypeError or ValueError for what is no event."""
+    fields = dict(body)
+    return Event(fields.pop("seq"), EventKind(fields.pop("kind")), fields)
+
+
+def bodies_to_wire(bodies: Sequence[Mapping[str, Any]]) -> bytes:
+    return msgspec.json.encode(bodies)
+
+
+def bodies_from_wire(message: bytes) -> list[dict[str, Any]]:
+    """Raises ValueError for what is no list of objects."""
+    try:
+        return _decoder.decode(message)
+    except msgspec.DecodeError as problem:
+        raise ValueError(str(problem)) from None
+
+
+_decoder = msgspec.json.Decoder(list[dict[str, Any]])

@@ -10,12 +10,16 @@ import zmq.asyncio
 
 from inferscale_core.ids import ChunkKey, UserScope
 from inferscale_core.kv.tiers import Tier
-from inferscale_core.vllm_connector.events import Event, EventKind
+from inferscale_core.vllm_connector.events import Event, EventKind, bodies_to_wire, body_of
 from services.worker.engine.event_reader import EVENTS_AT_ONCE, EventReader
 from services.worker.engine.mirror import DirectoryMirror
 from services.worker.engine.reports import Reports
 
 SCOPE = UserScope("acme/robin")
+
+
+def wire(*events: Event) -> bytes:
+    return bodies_to_wire(list(map(body_of, events)))
 
 
 def published(seq: int, key: str = "acme/robin/1") -> Event:
@@ -113,9 +117,9 @@ async def test_events_reach_the_mirror_before_the_request_they_are_about(
     async with EventReader(mirror, reports) as reader:
         push = pusher(reader.endpoint)
         with reports.follow("h1") as report:
-            await push.send(published(1).to_wire())
+            await push.send(wire(published(1)))
             captured = {"handle": "h1", "key": "acme/robin/1"}
-            await push.send(Event(2, EventKind.CAPTURED, captured).to_wire())
+            await push.send(wire(Event(2, EventKind.CAPTURED, captured)))
             event = await report.first_of({EventKind.CAPTURED}, 5)
         assert event is not None
         assert ChunkKey("acme/robin/1") in mirror
@@ -127,8 +131,9 @@ async def test_a_malformed_event_does_not_end_the_reader(
     mirror, reports = DirectoryMirror(), Reports()
     async with EventReader(mirror, reports) as reader:
         push = pusher(reader.endpoint)
-        for message in (b"{", b"[]", b'{"seq": 1, "kind": "published"}', published(2).to_wire()):
+        for message in (b"{", b"{}", b"[1]", b"[]", b'[{"seq": 1, "kind": "published"}]', b"[{}]"):
             await push.send(message)
+        await push.send(wire(published(2)))
         async with asyncio.timeout(5):
             while not len(mirror):
                 await asyncio.sleep(0.01)
@@ -161,15 +166,17 @@ def test_a_zeroing_whose_drop_was_lost_hides_no_later_one() -> None:
     assert mirror.unzeroed(SCOPE) == {Tier.GPU: 1}
 
 
+@pytest.mark.parametrize("num_messages", [1, 2_000])
 async def test_others_get_their_turn_while_thousands_of_events_are_read(
-    pusher: Callable[[str], zmq.asyncio.Socket],
+    pusher: Callable[[str], zmq.asyncio.Socket], num_messages: int
 ) -> None:
     """Such as after a delete that drops as many chunks."""
     mirror, number = DirectoryMirror(), 2_000
+    events = [published(seq, f"acme/robin/{seq}") for seq in range(1, number + 1)]
     async with EventReader(mirror, Reports()) as reader:
         socket = pusher(reader.endpoint)
-        for seq in range(1, number + 1):
-            await socket.send(published(seq, f"acme/robin/{seq}").to_wire())
+        for start in range(0, number, number // num_messages):
+            await socket.send(wire(*events[start : start + number // num_messages]))
         seen = set()
         async with asyncio.timeout(20):
             while len(mirror) < number:

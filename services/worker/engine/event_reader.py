@@ -7,13 +7,13 @@ import itertools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import zmq
 import zmq.asyncio
 
 from inferscale_core.telemetry.logs import get_logger
-from inferscale_core.vllm_connector.events import event_from_wire
+from inferscale_core.vllm_connector.events import bodies_from_wire, event_of
 from services.worker.engine.mirror import DirectoryMirror
 from services.worker.engine.reports import Reports
 
@@ -54,15 +54,28 @@ class EventReader:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _read(self) -> None:
-        for number in itertools.count(1):
+        num_read = itertools.count(1)
+        while True:
             # Does not wait, and lets nobody else run, while messages are there.
             message = await self._socket.recv()
-            if number % EVENTS_AT_ONCE == 0:
-                await asyncio.sleep(0)
             try:
-                event = event_from_wire(message)
-                self._mirror.apply(event)
-                self._reports.record(event)
-            except (ValueError, KeyError, TypeError) as exc:
-                # The next event shows a gap, and the mirror starts over.
-                _log.error("mirror.malformed_event", exc=exc)
+                bodies = bodies_from_wire(message)
+            except ValueError as exc:
+                self._lost(exc)
+                continue
+            for body in bodies:
+                if next(num_read) % EVENTS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                self._take(body)
+
+    def _take(self, body: dict[str, Any]) -> None:
+        try:
+            event = event_of(body)
+            self._mirror.apply(event)
+            self._reports.record(event)
+        except (ValueError, KeyError, TypeError) as exc:
+            self._lost(exc)
+
+    def _lost(self, exc: Exception) -> None:
+        """The next event shows a gap, and the mirror starts over."""
+        _log.error("mirror.malformed_event", exc=exc)

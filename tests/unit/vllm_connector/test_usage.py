@@ -17,7 +17,8 @@ class Usage:
         self.now = 0.0
         self.sink = MemorySink()
         self.directory = ChunkDirectory(PagePool(10, 4), PagePool(20, 4))
-        self.report = UsageReport(self.directory, EventLog(self.sink), lambda: self.now)
+        self.log = EventLog(self.sink)
+        self.report = UsageReport(self.directory, self.log, lambda: self.now)
 
     def store(self, name: str) -> Entry:
         entry = self.directory.reserve(
@@ -30,6 +31,7 @@ class Usage:
     @property
     def told(self) -> list[tuple[int, int]]:
         """Pages of the arena that are held and pinned."""
+        self.log.flush()
         fields = [event.fields for event in self.sink.events]
         return [(each["num_pages"]["gpu"], each["num_pinned"]["gpu"]) for each in fields]
 
