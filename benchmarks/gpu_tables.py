@@ -21,32 +21,39 @@ def _ttft(rows: Sequence[Row]) -> str:
     lines = [
         [
             _gpus(row),
+            row["block_size"],
             row["k"],
             *(f"{row[way]:.1f}" for way in WAYS),
             f"{row['injected_minus_floor']:+.2f}",
             f"{row['floor'] / row['injected']:.0%}",
-            *(f"{row[f'gpu_{way}']:.2f}" for way in WAYS),
+            *(_if_known(row, f"gpu_{way}") for way in WAYS),
         ]
         for row in rows
     ]
     busy = [f"GPU {way}" for way in WAYS]
     return table(
-        ["model", "k", *WAYS, "injected − floor", "floor / injected", *busy], lines
+        ["model", "block", "k", *WAYS, "injected − floor", "floor / injected", *busy], lines
     ) + source(rows)
+
+
+def _if_known(row: Row, name: str) -> str:
+    return f"{row[name]:.2f}" if name in row else ""
 
 
 def _throughput(rows: Sequence[Row]) -> str:
     lines = [
         [
             _gpus(row),
+            row["block_size"],
             row["clients"],
             *(f"{row[way]:.1f}" for way in WAYS),
             f"{row['injected'] / row['floor']:.0%}",
             f"{row['injected'] / row['text']:.1f}×",
         ]
-        for row in sorted(rows, key=lambda row: (row["model"], row["clients"]))
+        for row in sorted(rows, key=lambda row: (_gpus(row), row["clients"]))
     ]
-    return table(["model", "clients", *WAYS, "of the floor", "of text"], lines) + source(rows)
+    head = ["model", "block", "clients", *WAYS, "of the floor", "of text"]
+    return table(head, lines) + source(rows)
 
 
 def _kernels(rows: Sequence[Row]) -> str:
@@ -84,13 +91,15 @@ def _no_op(rows: Sequence[Row]) -> str:
 
 def _gate(rows: Sequence[Row]) -> str:
     layouts = sorted({row["layout"] for row in rows})
-    names = dict.fromkeys((row["tests"], row["selection"]) for row in rows)
-    by_place = {(row["tests"], row["selection"], row["layout"]): row for row in rows}
+    names = dict.fromkeys((row["tests"], row["selection"], row["block_size"]) for row in rows)
+    by_place = {
+        (row["tests"], row["selection"], row["block_size"], row["layout"]): row for row in rows
+    }
     lines = []
     for name in names:
         found = [by_place.get((*name, layout)) for layout in layouts]
-        lines.append([name[0], name[1], *(_passed(row) for row in found)])
-    return table(["tests", "selection", *layouts], lines) + source(rows)
+        lines.append([*name, *(_passed(row) for row in found)])
+    return table(["tests", "selection", "block", *layouts], lines) + source(rows)
 
 
 def _passed(row: Row | None) -> str:
@@ -128,6 +137,37 @@ def _encode_lines(row: Row) -> list[list[object]]:
             about = f"a chat beside {row['encode_in_flight']} encode requests"
             times = f"{row['beside']:.1f} ms to its first token instead of {row['alone']:.1f}"
             return [[about, f"{times} ({row['slower']:.2f}×)"]]
+
+
+def _encode_load(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["model"],
+            row["clients"],
+            f"{row['step_tokens']:,}",
+            f"{row['injected']:.0f}",
+            f"{row['floor']:.0f}",
+            f"{row['share']:.0%}",
+            f"{min(row['shares']):.0%} to {max(row['shares']):.0%}",
+        ]
+        for row in rows
+    ]
+    head = ["model", "users", "tokens of a step", "encode", "prefix hit", "of the prefix hit"]
+    return table([*head, "turn by turn"], lines) + source(rows)
+
+
+def _beside_decoding(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["clients"],
+            row["facts"],
+            *(f"{row[name]:.2f}" for name in ("ms", "ms_p95", "embed", "search")),
+        ]
+        for row in rows
+    ]
+    return table(
+        ["answers generated", "facts", "ms", "95th percentile", "embed", "search"], lines
+    ) + source(rows)
 
 
 def _facts_per_gb(rows: Sequence[Row]) -> str:
@@ -174,13 +214,14 @@ def _query(rows: Sequence[Row]) -> str:
             row["model"],
             row["k"],
             row["served"],
-            f"{row['query']:.1f}",
-            f"{row['floor']:.1f}",
+            *(f"{row[name]:.1f}" for name in ("query", "floor")),
             f"{row['query_minus_floor']:+.2f}",
+            *(f"{row[step]:.2f}" for step in ("embed_ms", "retrieve_ms", "plan_ms")),
         ]
         for row in rows
     ]
     head = ["model", "k", "served", "from text to first token", "floor", "difference"]
+    head += ["embed", "retrieve", "plan"]
     return table(head, lines) + source(rows)
 
 
@@ -206,6 +247,8 @@ GPU_TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "gpu_no_op": _no_op,
     "gpu_gate": _gate,
     "gpu_encode": _encode,
+    "gpu_encode_load": _encode_load,
+    "gpu_retrieval_beside_decoding": _beside_decoding,
     "facts_per_gb": _facts_per_gb,
     "gpu_retrieval": _retrieval,
     "gpu_query": _query,

@@ -59,7 +59,8 @@ def ttft_plot(rows: Sequence[Row]) -> str:
 
 
 def gpu_ttft_plot(rows: Sequence[Row], model: str = "Llama-3.1-8B") -> str:
-    rows = sorted((row for row in rows if row["model"] == model), key=lambda row: int(row["k"]))
+    own = [row for row in rows if row["model"] == model and row["gpus"] == 1]
+    rows = sorted(own, key=lambda row: int(row["k"]))
     names = {"injected": "injected", "text": "as text", "floor": "engine's own prefix hit"}
     vllm, gpu = rows[0]["versions"]["vllm"], rows[0]["hardware"]["gpu"]
     return LinePlot(

@@ -34,7 +34,7 @@ from benchmarks.rows import make_rows, replace_rows
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.kv.rows import LayerShape
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Span
 from inferscale_core.vllm_connector.config import ConnectorConfig
 from inferscale_core.vllm_connector.metadata import StepDone
 from inferscale_core.vllm_connector.params import Capture, RequestParams

@@ -13,10 +13,16 @@ def table(head: Sequence[object], lines: Sequence[Sequence[object]]) -> str:
 
 
 def source(rows: Sequence[Row]) -> str:
-    row = rows[0]
+    """A paragraph for each run's date, machine and versions, with its commands."""
+    commands: dict[str, dict[str, None]] = {}
+    for row in rows:
+        commands.setdefault(_circumstances(row), {})[f"`{row['command']}`"] = None
+    return "".join(f"\n{', '.join(given)}, {about}\n" for about, given in commands.items())
+
+
+def _circumstances(row: Row) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
     hardware = row["hardware"]
     gpu = f"{hardware['gpu']}, driver {hardware['driver']}, " if "gpu" in hardware else ""
     machine = f"{gpu}{hardware['cores']} cores of {hardware['cpu']}, {hardware['memory_gb']} GB"
-    commands = ", ".join(f"`{command}`" for command in dict.fromkeys(r["command"] for r in rows))
-    return f"\n{commands}, {row['date']}, {machine}; {versions}.\n"
+    return f"{row['date']}, {machine}; {versions}."

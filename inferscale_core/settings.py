@@ -200,7 +200,8 @@ class EngineSettings(_Section):
 
     block_size: int | None = Field(None, ge=16, le=1024)
     """Tokens of one block of the engine's own cache. With smaller ones more of a prompt is found in
-    it again. Default: the engine's own; 128 on the CPU, where it should be a multiple of 32."""
+    it again, with larger ones a request costs the host less. Default: 128. On the CPU it should be
+    a multiple of 32."""
 
     gpu_memory_utilization: float = Field(0.85, gt=0, le=1)
     """Share of the GPU's memory that vLLM may take. Ignored on the CPU."""

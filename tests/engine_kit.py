@@ -19,12 +19,12 @@ from typing import Any
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Span
 from inferscale_core.memory.recipes import Storage
+from inferscale_core.memory.spans import Span
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import Capture, Forget, RequestParams
 
-BLOCK = 32
+BLOCK = int(os.environ.get("INFERSCALE_TEST_BLOCK_SIZE", "32"))
 SCOPE = UserScope("tenant/user")
 _CONNECTOR = "inferscale_core.vllm_connector"
 

@@ -20,25 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.engine import Ask, Bench, ours, request_name
+from benchmarks.gpu.engine import Ask, Bench, Chunk, ours, request_name
 from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import write_config
 from inferscale_core.ids import ChunkKey
+from inferscale_core.vllm_connector.config import GPU_BLOCK_SIZE
 
 NEIGHBOURS, NEW_TOKENS = 32, 28
 USERS, USER_FACTS, TOPICS = 100, 254, 16
 
-Fact = tuple[ChunkKey, list[int]]
 
-
-def users(bench: Bench, count: int) -> list[list[Fact]]:
+def users(bench: Bench, count: int) -> list[list[Chunk]]:
     """The header and NEIGHBOURS facts of each user's own."""
     bench.encode(count * NEIGHBOURS - (len(bench.facts) - 1 if bench.facts else 0))
     header, *facts = bench.facts
     return [[header, *facts[i * NEIGHBOURS : (i + 1) * NEIGHBOURS]] for i in range(count)]
 
 
-def encode_asks(bench: Bench, own: Sequence[Sequence[Fact]]) -> list[Ask]:
+def encode_asks(bench: Bench, own: Sequence[Sequence[Chunk]]) -> list[Ask]:
     asks = []
     for prefix in own:
         key = ChunkKey(f"bench/user/new{next(bench.numbers)}")
@@ -46,17 +45,20 @@ def encode_asks(bench: Bench, own: Sequence[Sequence[Fact]]) -> list[Ask]:
     return asks
 
 
-def plain_asks(bench: Bench, own: Sequence[Sequence[Fact]], way: str) -> list[Ask]:
-    """The same prompts without a connector's help; "floor" under a salt of each user."""
+def plain_asks(bench: Bench, own: Sequence[Sequence[Chunk]], way: str) -> list[Ask]:
+    """The same prompts without a connector's help. "floor": under a salt of each user, and behind
+    whole blocks, so that no more than NEW_TOKENS are computed."""
     asks = []
     for index, prefix in enumerate(own):
         before = [token for _, part in prefix for token in part]
-        salt = f"encode-{index}" if way == "floor" else bench.salt()
+        salt = bench.salt()
+        if way == "floor":
+            before, salt = bench.whole_blocks(before, index), f"encode-{index}"
         asks.append(Ask([*before, *bench.tokens(NEW_TOKENS)], None, salt))
     return asks
 
 
-def at_once(bench: Bench, own: Sequence[Sequence[Fact]], rounds: int) -> dict[str, Any]:
+def at_once(bench: Bench, own: Sequence[Sequence[Chunk]], rounds: int) -> dict[str, Any]:
     memory = sum(len(part) for _, part in own[0])
     bench.ask(plain_asks(bench, own, "floor"))
     seconds: dict[str, list[float]] = {"injected": [], "floor": [], "text": []}
@@ -82,7 +84,7 @@ def at_once(bench: Bench, own: Sequence[Sequence[Fact]], rounds: int) -> dict[st
     }
 
 
-def check_captured(bench: Bench, own: Sequence[Sequence[Fact]]) -> None:
+def check_captured(bench: Bench, own: Sequence[Sequence[Chunk]]) -> None:
     """An encoded chunk can be injected: what was timed did store something."""
     key = ChunkKey(f"bench/user/new{next(bench.numbers)}")
     tokens = bench.tokens(NEW_TOKENS)
@@ -138,7 +140,7 @@ def one_user(bench: Bench, neighbours: int) -> dict[str, Any]:
 
 
 def chats(
-    bench: Bench, own: Sequence[Sequence[Fact]], in_flight: int, pairs: int
+    bench: Bench, own: Sequence[Sequence[Chunk]], in_flight: int, pairs: int
 ) -> dict[str, Any]:
     samples: dict[int, list[float]] = {0: [], in_flight: []}
     encoded = 0
@@ -162,7 +164,7 @@ def chats(
     }
 
 
-def chat_beside(bench: Bench, own: Sequence[Sequence[Fact]], in_flight: int) -> tuple[float, int]:
+def chat_beside(bench: Bench, own: Sequence[Sequence[Chunk]], in_flight: int) -> tuple[float, int]:
     """Seconds to a chat's first token with that many encode requests in the engine; how many of
     those ended meanwhile."""
     engine = bench.llm.llm_engine
@@ -203,7 +205,7 @@ def _step(engine: Any, running: set[str]) -> tuple[set[str], int]:
 
 
 def measure(
-    bench: Bench, own: Sequence[Sequence[Fact]], rounds: int, pairs: int
+    bench: Bench, own: Sequence[Sequence[Chunk]], rounds: int, pairs: int
 ) -> Iterator[dict[str, Any]]:
     yield at_once(bench, own, rounds)
     for neighbours in (16, NEIGHBOURS):
@@ -216,12 +218,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="Llama-3.1-8B")
     parser.add_argument("--storage", default="cache")
+    parser.add_argument("--block-size", type=int, default=GPU_BLOCK_SIZE)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     model = write_config(arguments.model)
-    bench = Bench(model, ours(20 << 30, storage=arguments.storage))
+    connector = ours(20 << 30, storage=arguments.storage)
+    bench = Bench(model, connector, block_size=arguments.block_size)
     own = users(bench, USERS)
     results = ResultFile(arguments.out, model=arguments.model, storage=arguments.storage)
     for figure in measure(bench, own, arguments.rounds, arguments.pairs):

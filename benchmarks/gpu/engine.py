@@ -1,7 +1,7 @@
 """An engine with true shape and random weights, and requests: injected, prefilled or prefix hits.
 
 Our connector (or another, or none) is loaded; CUDA graphs, torch.compile, chunked prefill and
-prefix caching are on, as vLLM starts by itself.
+prefix caching are on, as vLLM starts by itself. Blocks are of the size that our worker chooses.
 
     injected   header and facts from chunks, the tail prefilled; a salt that is used once
     text       the same prompt, all of it prefilled; a salt that is used once
@@ -22,12 +22,19 @@ from typing import Any
 
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Spans
+from inferscale_core.vllm_connector.config import GPU_BLOCK_SIZE
 from inferscale_core.vllm_connector.params import Capture, RequestParams
 
-FACT_TOKENS, HEADER_TOKENS, TAIL_TOKENS = 30, 24, 64
+FACT_TOKENS, HEADER_TOKENS, TAIL_TOKENS = 30, 36, 64
+"""The header and 50 facts are twelve blocks of our worker's size: what the floor has of them in its
+cache is then neither shorter nor longer."""
+
 WAYS = ("injected", "text", "floor")
 OURS = "inferscale_core.vllm_connector"
+
+Chunk = tuple[ChunkKey, list[int]]
+"""Its key and the tokens it holds."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,8 @@ class Bench:
         connector: Connector | None,
         *,
         memory_share: float = 0.7,
+        block_size: int = GPU_BLOCK_SIZE,
+        max_num_batched_tokens: int = 8192,
         **settings: Any,
     ) -> None:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -101,17 +110,19 @@ class Bench:
             dtype="bfloat16",
             max_model_len=8192,
             max_num_seqs=256,
-            max_num_batched_tokens=8192,
+            max_num_batched_tokens=max_num_batched_tokens,
             gpu_memory_utilization=memory_share,
+            block_size=block_size,
             **settings,
         )
         if connector is not None and connector.extension:
             print(self.llm.collective_rpc("inferscale_start"), flush=True)
         self.block_size = self.llm.llm_engine.vllm_config.cache_config.block_size
+        self.is_one_rank = self.llm.llm_engine.vllm_config.parallel_config.world_size == 1
         self.rng = random.Random(0)
         self.numbers = itertools.count()
         self.vocab = self.llm.model_config.get_vocab_size()
-        self.facts: list[tuple[ChunkKey, list[int]]] = []
+        self.facts: list[Chunk] = []
 
     def tokens(self, count: int) -> list[int]:
         return self.rng.choices(range(100, self.vocab), k=count)
@@ -131,6 +142,7 @@ class Bench:
             min_tokens=ask.max_tokens,
             ignore_eos=True,
             detokenize=False,
+            skip_clone=True,  # As our service does.
             extra_args={"kv_transfer_params": ask.params.to_wire()} if ask.params else None,
         )
         prompt = {"prompt_token_ids": ask.prompt, "cache_salt": ask.salt}
@@ -168,13 +180,11 @@ class Bench:
         gc.collect()
         gc.freeze()  # As the engine's process does with all that it holds when it starts.
 
-    def encoding(
-        self, key: ChunkKey, tokens: list[int], prefix: Sequence[tuple[ChunkKey, list[int]]] = ()
-    ) -> Ask:
+    def encoding(self, key: ChunkKey, tokens: list[int], prefix: Sequence[Chunk] = ()) -> Ask:
         """The request that encodes `tokens` behind the chunks of `prefix` and captures them."""
         before = [token for _, part in prefix for token in part]
-        spans = tuple(Span(seen, len(part)) for seen, part in prefix)
-        seen = tuple(span.key for span in spans)
+        spans = spans_of(prefix)
+        seen = tuple(spans.keys)
         capture = Capture(key, len(before), len(tokens), seen, FactRef(FactId(key), 1), 0)
         return Ask([*before, *tokens], RequestParams(key, spans, capture), self.salt())
 
@@ -182,18 +192,27 @@ class Bench:
         """One request over the header and k facts.
 
         Every client of "floor" has facts and a salt of its own, as every user has: clients that
-        shared blocks would also share reads of them while decoding.
+        shared blocks would also share reads of them while decoding. Its memory is of whole blocks,
+        as many as come nearest, so that the engine computes no more than for the others.
         """
         header, *facts = self.facts
         chooser = random.Random(client) if way == "floor" else self.rng
         chosen = [header, *chooser.sample(facts, k)]
-        prompt = [token for _, part in chosen for token in part] + self.tokens(TAIL_TOKENS)
+        memory = [token for _, part in chosen for token in part]
+        if way == "floor":
+            memory = self.whole_blocks(memory, client)
+        prompt = memory + self.tokens(TAIL_TOKENS)
         if way == "injected":
-            spans = tuple(Span(key, len(part)) for key, part in chosen)
-            params = RequestParams(f"h{next(self.numbers)}", spans)
+            params = RequestParams(f"h{next(self.numbers)}", spans_of(chosen))
             return Ask(prompt, params, self.salt(), max_tokens)
         salt = f"floor-{client}" if way == "floor" else self.salt()
         return Ask(prompt, None, salt, max_tokens)
+
+    def whole_blocks(self, tokens: list[int], seed: int) -> list[int]:
+        """About as many, in as many whole blocks as the engine's prefix cache can hold."""
+        wanted = whole_blocks(len(tokens), self.block_size)
+        more = random.Random(seed).choices(range(100, self.vocab), k=self.block_size)
+        return [*tokens, *more][:wanted]
 
     def once(self, way: str, k: int) -> float:
         """Milliseconds to the first token of one request, which was served as `way` says."""
@@ -203,10 +222,19 @@ class Bench:
 
     def check(self, way: str, num_tokens: int, output: Any) -> None:
         """Raises AssertionError unless just the `num_tokens` of memory were not computed."""
-        aligned = num_tokens // self.block_size * self.block_size
+        aligned = whole_blocks(num_tokens, self.block_size)
         wanted = {"injected": num_tokens, "floor": aligned, "text": 0}[way]
         cached = output.num_cached_tokens or 0
         assert cached == wanted, f"{way}: {cached} tokens were not computed instead of {wanted}"
+
+
+def whole_blocks(num_tokens: int, block_size: int) -> int:
+    """Tokens of the whole blocks, one at least, that hold about `num_tokens`."""
+    return max(1, round(num_tokens / block_size)) * block_size
+
+
+def spans_of(chunks: Sequence[Chunk]) -> Spans:
+    return Spans([key for key, _ in chunks], [len(tokens) for _, tokens in chunks])
 
 
 def request_name(output: Any) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.machine import gpu_rows
+from inferscale_core.vllm_connector.config import GPU_BLOCK_SIZE
 
 LAYOUTS = ("NHD", "HND")
 FOLDER = "tests/exactness"
@@ -35,22 +36,29 @@ class Part:
     """Tests of one file that `selection` (as of `pytest -k`) chooses, in one cache layout."""
 
     layout: str
+    block_size: int
     file: str
     selection: str
 
 
-def parts(models: Sequence[str], files: Sequence[str]) -> Iterator[Part]:
+def parts(models: Sequence[str], files: Sequence[str], block_size: int) -> Iterator[Part]:
     """Every model in both layouts, then whole files that choose their models themselves."""
     for layout in LAYOUTS:
         for model in models:
             chosen = f"{model}-bfloat16"
-            yield Part(layout, f"{FOLDER}/test_injection_equals_prefill.py", chosen)
-        for file in files:
-            yield Part(layout, f"{FOLDER}/{file}", "not float32")
+            yield Part(layout, block_size, f"{FOLDER}/test_injection_equals_prefill.py", chosen)
+        for given in files:
+            file, _, selection = given.partition(":")
+            yield Part(layout, block_size, f"{FOLDER}/{file}", selection or "not float32")
 
 
 def run(part: Part, limit_s: float) -> dict[str, Any]:
-    environment = {**os.environ, "VLLM_KV_CACHE_LAYOUT": part.layout}
+    environment = {
+        **os.environ,
+        "VLLM_KV_CACHE_LAYOUT": part.layout,
+        "INFERSCALE_TEST_BLOCK_SIZE": str(part.block_size),
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # CUDA does not survive a fork.
+    }
     command = [sys.executable, *PYTEST, part.file, "-k", part.selection]
     started = time.perf_counter()
     try:
@@ -64,6 +72,7 @@ def run(part: Part, limit_s: float) -> dict[str, Any]:
     row = {
         "kind": "gate",
         "layout": part.layout,
+        "block_size": part.block_size,
         "tests": Path(part.file).stem,
         "selection": part.selection,
         "passed": counts.get("passed", 0),
@@ -81,12 +90,13 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", default=[*MODELS])
-    parser.add_argument("--files", nargs="*", default=[])
+    parser.add_argument("--files", nargs="*", default=[], help="FILE or FILE:SELECTION")
+    parser.add_argument("--block-size", type=int, default=GPU_BLOCK_SIZE)
     parser.add_argument("--at-once", type=int, default=6)
     parser.add_argument("--limit-s", type=float, default=240)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    work = list(parts(arguments.models, arguments.files))
+    work = list(parts(arguments.models, arguments.files, arguments.block_size))
     with ThreadPoolExecutor(arguments.at_once) as pool:
         figures = list(pool.map(lambda part: run(part, arguments.limit_s), work))
     arguments.out.write_text(json.dumps(gpu_rows("gpu_gate", figures), indent=1))

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter, eq
 from typing import cast
 
 import numpy as np
@@ -31,10 +32,12 @@ from inferscale_core.kv.pages import PagePool, Pages
 from inferscale_core.kv.tiers import Entry, Place, Room, Tier
 from inferscale_core.memory.canonical import scope_of
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Span
-from inferscale_core.memory.spans import Spans
+from inferscale_core.memory.spans import Span, Spans
 
 __all__ = ["ChunkDirectory", "Entry", "Forgotten", "Moved", "Place", "Tier", "Transfer"]
+
+
+_num_tokens = attrgetter("num_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,16 @@ class ChunkDirectory:
                 break
             run.append(entry)
         return run
+
+    def all_in_arena(self, spans: Spans) -> list[Place] | None:
+        """Where the spans can be read in the arena; None unless all can, with just their tokens.
+
+        What most requests get, so it is found without a loop of ours."""
+        found = list(map(self.gpu.readable.get, spans.keys))
+        if None in found:
+            return None
+        places = cast(list[Place], found)
+        return places if all(map(eq, map(_num_tokens, places), spans.counts)) else None
 
     def resident_run(self, spans: Sequence[Span]) -> list[Entry]:
         """As `known_run`, of what is on the GPU."""
@@ -466,8 +479,10 @@ class ChunkDirectory:
         self._entries[key] = entry
         self._keys_by_scope.setdefault(scope_of(key), set()).add(key)
         entry.readers = self._readers_of(key)
+        find = self._readers.get
         for seen in entry.prefix_keys:
-            self._readers_of(seen).add(key)
+            readers = find(seen)
+            (self._readers_of(seen) if readers is None else readers).add(key)
 
     def _unlink(self, entries: Sequence[Entry]) -> None:
         """Links to others go a set at a time: a user's memory may be ten thousand chunks that saw

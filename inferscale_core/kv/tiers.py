@@ -54,11 +54,6 @@ class Entry:
     readers: set[ChunkKey] = field(default_factory=set)
     heat: float = 1.0
     used_at: int = 0
-    origin_bytes: bytes = field(init=False)
-    """`origins` as bytes: those of many chunks are joined several times as fast as arrays."""
-
-    def __post_init__(self) -> None:
-        self.origin_bytes = self.origins.tobytes()
 
     @property
     def is_permanent(self) -> bool:
@@ -115,11 +110,18 @@ class Place:
     is_reported: bool = False
     is_queued: bool = False
     clock: float = 0.0
-    row_bytes: bytes = field(init=False)
-    """`rows` as bytes; see `Entry.origin_bytes`."""
+    num_tokens: int = field(init=False)
+    lines: bytes = field(init=False)
+    """[num_tokens, 2], int64: each token's row and origin. Bytes of many chunks are joined several
+    times as fast as arrays. Empty on disk."""
 
     def __post_init__(self) -> None:
-        self.row_bytes = self.rows.tobytes()
+        self.num_tokens = self.entry.num_tokens
+        lines = np.empty((len(self.rows), 2), dtype=np.int64)
+        if len(self.rows):
+            lines[:, 0] = self.rows
+            lines[:, 1] = self.entry.origins
+        self.lines = lines.tobytes()
 
     @property
     def tenant(self) -> str:
@@ -147,8 +149,9 @@ class Place:
 class Room:
     """The pages of one tier and the places in it.
 
-    on_evict: told of each place that gives way, already freed. num_evictable: pages of places that
-    can be read, are not pinned and not permanent. num_pinned, num_permanent: pages of such places.
+    on_evict: told of each place that gives way, already freed. readable: the places that can be
+    read, by the chunk's key. num_evictable: pages of places that can be read, are not pinned and
+    not permanent. num_pinned, num_permanent: pages of such places.
     """
 
     tier: Tier
@@ -157,6 +160,7 @@ class Room:
     tenant_share: float = 1.0
     queue: EvictionQueue[Place] = field(init=False)
     places: dict[int, Place] = field(default_factory=dict)
+    readable: dict[ChunkKey, Place] = field(default_factory=dict)
     freed: list[Place] = field(default_factory=list)
     num_evictable: int = 0
     num_pinned: int = 0
@@ -197,6 +201,7 @@ class Room:
         assert not place.is_written
         assert not place.is_dropped
         place.is_written = True
+        self.readable[place.entry.key] = place
         if not place.is_permanent:
             self.queue.add(place)
         self.unpin([place])
@@ -257,6 +262,8 @@ class Room:
         """The place cannot be found any more. Whether its end must wait for a pin."""
         assert not place.is_dropped
         place.is_dropped = True
+        if place.is_written:
+            del self.readable[place.entry.key]
         self.queue.remove(place)
         if place.num_pins:
             return True
@@ -299,6 +306,10 @@ class Room:
         assert self.num_pinned == pinned, "pinned pages"
         permanent = sum(p.num_pages for p in self.places.values() if p.is_permanent)
         assert self.num_permanent == permanent, "permanent pages"
+        readable = {
+            p.entry.key: p for p in self.places.values() if p.is_written and not p.is_dropped
+        }
+        assert self.readable == readable, "a place that can be read is not found, or another is"
         self.queue.check({place.holder for place in evictable}, set(self.places))
 
     @property

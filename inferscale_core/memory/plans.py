@@ -9,12 +9,12 @@ Text mode uses the same tokens in the same order and lists no spans.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from inferscale_core.ids import ChunkKey
 from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.spans import Span, Spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +34,19 @@ class PlannedFact:
         return None if self.is_text else self.key
 
 
-class Span(NamedTuple):
-    """`num_tokens` prompt tokens whose KV the chunk `key` holds.
-
-    A tuple, since the engine's scheduler makes one for every fact of every request.
-    """
-
-    key: ChunkKey
-    num_tokens: int
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """token_ids: the whole prompt. spans: what may be injected, contiguous from token 0."""
 
     token_ids: tuple[int, ...]
-    spans: tuple[Span, ...]
+    spans: Spans
     header_tokens: int
     facts: tuple[PlannedFact, ...]
+
+    @classmethod
+    def of(cls, token_ids: Sequence[int], spans: Iterable[Span] = ()) -> Plan:
+        """A prompt without a header and facts of its own."""
+        return cls(tuple(token_ids), Spans.of(spans), header_tokens=0, facts=())
 
     @property
     def num_text_facts(self) -> int:
@@ -67,7 +62,7 @@ class Plan:
 
     @property
     def num_span_tokens(self) -> int:
-        return sum(span.num_tokens for span in self.spans)
+        return self.spans.num_tokens
 
 
 def plan_prompt(
@@ -85,14 +80,19 @@ def plan_prompt(
     header_span, header_ids = header
     injected = [fact for fact in facts if fact.injected_key]
     ordered = injected + [fact for fact in facts if not fact.injected_key]
-    spans = [header_span, *(Span(f.key, len(f.token_ids)) for f in injected if f.key)]
     token_ids = [*header_ids]
     for fact in ordered:
         token_ids.extend(fact.token_ids)
     token_ids.extend(tail)
     return Plan(
         token_ids=tuple(token_ids),
-        spans=tuple(spans) if inject else (),
+        spans=_spans(header_span, injected) if inject else Spans.of(()),
         header_tokens=len(header_ids),
         facts=tuple(ordered),
     )
+
+
+def _spans(header: Span, injected: Sequence[PlannedFact]) -> Spans:
+    keys = [header.key, *(fact.key for fact in injected if fact.key)]
+    counts = [header.num_tokens, *(len(fact.token_ids) for fact in injected)]
+    return Spans(keys, counts)

@@ -1,17 +1,24 @@
-"""The spans of a request as two columns."""
+"""What of a prompt is to be injected: spans, as two columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 from inferscale_core.ids import ChunkKey
-from inferscale_core.memory.plans import Span
+
+
+class Span(NamedTuple):
+    """`num_tokens` prompt tokens whose KV the chunk `key` holds."""
+
+    key: ChunkKey
+    num_tokens: int
 
 
 class Spans(Sequence[Span]):
-    """What a request names is read a column at a time, inside the engine's scheduler: of 130 spans
-    as many objects would take longer to make than all that is done with them. Never changed."""
+    """What a request names is written and read a column at a time, on the way of every request: of
+    130 spans as many objects would take longer to make than all that is done with them. Never
+    changed."""
 
     __slots__ = ("counts", "keys")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,8 @@ from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
 
+
+_lines = attrgetter("lines")
 
 BlockIds = tuple[list[int], ...]
 """For each KV cache group the ids of a request's blocks, in order."""
@@ -116,10 +119,8 @@ def token_copy(
         _write_slots(ids[first_block:end_block], block_size, slots)
     offset = positions.start - first_block * block_size
     lines = whole.reshape(num_lines, -1)[:, offset : offset + len(positions)]
-    parts = [place.row_bytes for place in places]
-    parts += [place.entry.origin_bytes for place in places]
-    rows_and_origins = np.frombuffer(b"".join(parts), dtype=np.int64).reshape(2, -1)
-    lines[:2] = rows_and_origins[:, positions.start - first : positions.stop - first]
+    joined = np.frombuffer(b"".join(map(_lines, places)), dtype=np.int64)
+    lines[:2] = joined.reshape(-1, 2)[positions.start - first : positions.stop - first].T
     lines[2] = np.arange(positions.start, positions.stop)
     return Copy(handle, lines)
 

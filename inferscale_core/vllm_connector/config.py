@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 DEFAULT_ARENA_BYTES = 1 << 30
 DEFAULT_PAGE_TOKENS = 4
 
+GPU_BLOCK_SIZE = 128
+"""Tokens of a block that we ask of an engine on a GPU. What a request costs its scheduler grows
+with the number of blocks, most of all that of an injected one, whose blocks are all new. The CPU's
+engine takes as many by itself."""
+
+
 CACHE_DTYPES = ("auto", "bfloat16", "float16", "float32", "fp8", "fp8_e4m3")
 """Of the engine's cache. "auto" may still turn out as fp8, when the checkpoint says so."""
 

@@ -7,23 +7,24 @@ as text and a `rejected` event says why.
 
     handle       unique per request
     span_keys    a line for each span
-    span_tokens  their token counts, with a space between
+    span_tokens  their token counts, four bytes each in this machine's order
     capture, forget, adopt  what else is asked for, each a mapping
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Span
-from inferscale_core.memory.spans import Spans
+from inferscale_core.memory.spans import Span, Spans
 
 PARAMS_KEY = "inferscale"
 MAX_SPANS = 1024
+_COUNT_BYTES = array("I").itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class RequestParams:
         body: dict[str, Any] = {
             "handle": self.handle,
             "span_keys": "\n".join(spans.keys),
-            "span_tokens": " ".join(map(str, spans.counts)),
+            "span_tokens": array("I", spans.counts).tobytes(),
         }
         if self.capture:
             body["capture"] = _capture_to_wire(self.capture, spans)
@@ -135,7 +136,7 @@ def params_from_wire(wire: Mapping[str, Any] | None) -> RequestParams | None:
 
 def _spans(body: Mapping[str, Any]) -> Spans:
     keys = _lines(body, "span_keys", default="")
-    counts = _counts(body.get("span_tokens", ""))
+    counts = _counts(body.get("span_tokens", b""))
     if len(keys) > MAX_SPANS:
         raise MalformedParams(f"span_keys: more than {MAX_SPANS}")
     if len(keys) != len(counts):
@@ -144,15 +145,10 @@ def _spans(body: Mapping[str, Any]) -> Spans:
 
 
 def _counts(value: Any) -> list[int]:
-    if not isinstance(value, str):
-        raise MalformedParams("span_tokens: not a string")
-    if not value:
-        return []
-    try:
-        counts = list(map(int, value.split(" ")))
-    except ValueError:
-        raise MalformedParams("span_tokens: not token counts") from None
-    if min(counts) < 1:
+    if not isinstance(value, bytes) or len(value) % _COUNT_BYTES:
+        raise MalformedParams("span_tokens: not token counts")
+    counts = array("I", value).tolist()
+    if 0 in counts:
         raise MalformedParams("span_tokens: a token count is not positive")
     return counts
 

@@ -29,10 +29,10 @@ class Supply:
 
 @dataclass(slots=True)
 class RequestState:
-    """covered: prompt tokens that were native hits or injected when it was last scheduled. run: the
-    leading known spans, as of the directory's `run_generation`, holding `run_tokens` tokens.
-    places: of its chunks, up to the first that is not in the arena. offered: what the engine was
-    told last."""
+    """covered: prompt tokens that were native hits or injected when it was last scheduled. The
+    leading known spans, as of the directory's `run_generation`, hold `run_tokens` tokens; places:
+    of their chunks, up to the first that is not in the arena, and run: all of them, looked up only
+    when not all spans are in the arena. offered: what the engine was told last."""
 
     request_id: str
     params: RequestParams
@@ -43,21 +43,24 @@ class RequestState:
     run: list[Entry] = field(default_factory=list)
     run_tokens: int = 0
     places: list[Place] = field(default_factory=list)
+    is_on_gpu: bool = False
+    """Whether the whole run is."""
     run_generation: int = -1
     offered: Supply = field(default_factory=lambda: Supply([], 0, 0))
 
     def find_run(self, directory: ChunkDirectory) -> None:
         """Bring the run up to date; a waiting request is asked in every step."""
-        if self.run_generation != directory.generation:
-            self.run = directory.known_run(self.spans)
-            self.run_tokens = sum(self.spans.counts[: len(self.run)])
-            self.places = leading_on_gpu(self.run)
-            self.run_generation = directory.generation
-
-    @property
-    def is_on_gpu(self) -> bool:
-        """Whether the whole run is."""
-        return len(self.places) == len(self.run)
+        if self.run_generation == directory.generation:
+            return
+        self.run_generation = directory.generation
+        places = directory.all_in_arena(self.spans)
+        if places is not None:
+            self.places, self.run_tokens, self.is_on_gpu = places, self.num_span_tokens, True
+            return
+        self.run = directory.known_run(self.spans)
+        self.run_tokens = sum(self.spans.counts[: len(self.run)])
+        self.places = leading_on_gpu(self.run)
+        self.is_on_gpu = len(self.places) == len(self.run)
 
     def whole_run(self) -> Supply:
         return Supply(self.places, 0, self.run_tokens)

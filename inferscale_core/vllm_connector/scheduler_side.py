@@ -102,20 +102,9 @@ class SchedulerSide:
     def new_request(self, request: Request) -> None:
         """Parse what the request asks of us, and carry out its command."""
         state = self._parse(request)
-        if state is None:
-            return
-        params = state.params
-        self._requests[request.request_id] = state
-        if params.forget is not None:
-            self._forget(params.handle, params.forget)
-        if params.adopt is not None:
-            refused = self.tiering.adopt(params.handle, params.adopt)
-            if refused is not None:
-                self._report_adopted(refused)
-        if params.capture is not None:
-            self._blocks.follow(request.request_id)
-            end = params.capture.start + params.capture.num_tokens
-            self._capture_ends[request.request_id] = end
+        if state is not None:
+            self._begin(request, state)
+        self._events.flush()
 
     def matched_tokens(self, request: Request, num_computed_tokens: int) -> int | None:
         """Tokens beyond `num_computed_tokens` that chunks can supply. None: some are on their way,
@@ -158,6 +147,7 @@ class SchedulerSide:
             report.open_ops = self.tiering.open_cleanups
         copies, self._copies = self._copies, []
         self._usage.changed(is_idle=not self._requests)
+        self._events.flush()
         if not (len(zero) or copies or captures or record.forgets):
             return StepMetadata(tier_ops=tier_ops)
         self._next_step += 1
@@ -181,6 +171,7 @@ class SchedulerSide:
                 self._report_adopted(adopted)
         self._confirm_forgets()
         self._usage.changed(is_idle=not self._requests)
+        self._events.flush()
         if not self._requests and not self._in_flight and not self.has_work:
             self._idle_check.maybe()
             self._idle_heap.maybe()
@@ -195,6 +186,7 @@ class SchedulerSide:
         capture = state.params.capture
         if capture is not None and self._capture_ends.pop(request.request_id, None) is not None:
             self._refuse(state.params, capture, "aborted")
+            self._events.flush()
         return None
 
     @property
@@ -209,6 +201,20 @@ class SchedulerSide:
     @property
     def num_steps_in_flight(self) -> int:
         return len(self._in_flight)
+
+    def _begin(self, request: Request, state: RequestState) -> None:
+        params = state.params
+        self._requests[request.request_id] = state
+        if params.forget is not None:
+            self._forget(params.handle, params.forget)
+        if params.adopt is not None:
+            refused = self.tiering.adopt(params.handle, params.adopt)
+            if refused is not None:
+                self._report_adopted(refused)
+        if params.capture is not None:
+            self._blocks.follow(request.request_id)
+            end = params.capture.start + params.capture.num_tokens
+            self._capture_ends[request.request_id] = end
 
     def _parse(self, request: Request) -> RequestState | None:
         try:

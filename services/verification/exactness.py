@@ -18,7 +18,8 @@ from statistics import fmean
 from inferscale_core.errors import EngineError
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Plan, Span
+from inferscale_core.memory.plans import Plan
+from inferscale_core.memory.spans import Span
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import Capture, Forget, RequestParams
 from services.evaluation.scores import divergence
@@ -132,13 +133,11 @@ async def _difference(
     prompt = tuple(stream[: end + TAIL_TOKENS])
     answer = stream[end + TAIL_TOKENS : end + TAIL_TOKENS + ANSWER_TOKENS]
     scorer = AnswerScorer(running.host, running.reports)
-    text = await scorer.score(Plan(prompt, (), 0, ()), answer, ANSWER_TOKENS)
+    text = await scorer.score(Plan.of(prompt), answer, ANSWER_TOKENS)
     compared = tuple(text.first.logprobs)
-    injected = await scorer.score(
-        Plan(prompt, spans, 0, ()), answer, ANSWER_TOKENS, compared=compared
-    )
+    injected = await scorer.score(Plan.of(prompt, spans), answer, ANSWER_TOKENS, compared=compared)
     cached = await scorer.score(
-        Plan(prompt, (), 0, ()),
+        Plan.of(prompt),
         answer,
         ANSWER_TOKENS,
         compared=compared,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from inferscale_core.errors import EngineError
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Spans
 from inferscale_core.telemetry import metrics
 from inferscale_core.telemetry.logs import get_logger
 from inferscale_core.vllm_connector.events import EventKind
@@ -151,7 +151,7 @@ class BreakEven:
     async def _first_token_ms(self, length: int, *, inject: bool) -> float:
         """Raises EngineError when the memory was not served as it was to be."""
         keys = [_key(number) for number in range(length // CHUNK_TOKENS)]
-        spans = tuple(Span(key, CHUNK_TOKENS) for key in keys) if inject else ()
+        spans = Spans(keys, [CHUNK_TOKENS] * len(keys)) if inject else Spans.of(())
         params = RequestParams(uuid.uuid4().hex, spans=spans)
         with self._reports.follow(params.handle) as report:
             started = time.perf_counter()

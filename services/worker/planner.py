@@ -12,7 +12,8 @@ import torch
 
 from inferscale_core.embedding import Embedder, TextEnd, text_end
 from inferscale_core.errors import InvalidInput
-from inferscale_core.memory.plans import Plan, PlannedFact, Span, plan_prompt
+from inferscale_core.memory.plans import Plan, PlannedFact, plan_prompt
+from inferscale_core.memory.spans import Span
 from inferscale_core.prompt import ChatMessage, PromptFormat
 from inferscale_core.retrieval import ChunkRules, FactEntry, UserSnapshot
 from inferscale_core.telemetry import names

@@ -85,7 +85,7 @@ class AnswerScorer:
         in `likelihood`."""
         salt = CacheSalts.once()
         if num_computed_before:
-            await self._next(Plan(plan.token_ids[:num_computed_before], (), 0, ()), (), salt, ())
+            await self._next(Plan.of(plan.token_ids[:num_computed_before]), (), salt, ())
         # The first one computes the plan; the others find it in the cache.
         first = await self._first(plan, answer_ids, salt, compared)
         logprobs, said = await asyncio.gather(

@@ -104,7 +104,7 @@ def test_twenty_prompts_differ_no_more_than_prefill_does_from_itself(engine: Tin
 @pytest.mark.parametrize("num_native_blocks", [0, 1, 2])
 def test_behind_a_native_prefix_hit(engine: TinyEngine, num_native_blocks: int) -> None:
     rng = random.Random(3)
-    parts = [random_tokens(rng, length) for length in (20, 45, 31)]
+    parts = [random_tokens(rng, length) for length in (BLOCK - 12, BLOCK + 13, BLOCK - 1)]
     chunks = engine.encode_jointly(parts)
     prompt = [token for part in parts for token in part] + random_tokens(rng, 12)
     expected = engine.ask(prompt)
@@ -115,7 +115,7 @@ def test_behind_a_native_prefix_hit(engine: TinyEngine, num_native_blocks: int) 
     served = engine.side.sink.events
     last = [event.fields for event in served if event.kind == "served"][-1]
     assert last["native_tokens"] == num_native_blocks * BLOCK
-    assert last["injected_tokens"] == 96 - num_native_blocks * BLOCK
+    assert last["injected_tokens"] == (3 - num_native_blocks) * BLOCK
     assert_equal(engine, expected, actual)
 
 

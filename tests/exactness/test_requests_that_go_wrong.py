@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from inferscale_core.ids import ChunkKey
 from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Span
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import Capture, RequestParams
 from tests.engine_kit import BLOCK, TinyEngine, logprob_differences, random_tokens
@@ -36,20 +37,22 @@ def raw(engine: TinyEngine, prompt: list[int], wire: Any) -> Any:
     return engine.llm.generate(prompts, sampling, use_tqdm=False)[0]
 
 
-def spans(keys: str, tokens: str) -> dict[str, Any]:
+def spans(keys: str, *counts: int) -> dict[str, Any]:
+    tokens = array("I", counts).tobytes()
     return {"inferscale": {"handle": "x", "span_keys": keys, "span_tokens": tokens}}
 
 
 MALFORMED = {
     "not a mapping": {"inferscale": 7},
-    "no handle": {"inferscale": {"span_keys": "", "span_tokens": ""}},
+    "no handle": {"inferscale": {"span_keys": "", "span_tokens": b""}},
     "spans is a list": {"inferscale": {"handle": "x", "span_keys": ["k"], "span_tokens": [5]}},
-    "a span of no tokens": spans("k", "0"),
-    "a span of negative tokens": spans("k", "-5"),
-    "a span without a count": spans("k", ""),
-    "spans longer than the prompt": spans("k", "10000"),
-    "spans as long as the prompt": spans("k", "50"),
-    "one key twice": spans("k\nk", "5 5"),
+    "a span of no tokens": spans("k", 0),
+    "a span of endless tokens": spans("k", 2**32 - 1),
+    "counts as text": {"inferscale": {"handle": "x", "span_keys": "k", "span_tokens": "5"}},
+    "a span without a count": spans("k"),
+    "spans longer than the prompt": spans("k", 10000),
+    "spans as long as the prompt": spans("k", 50),
+    "one key twice": spans("k\nk", 5, 5),
     "a capture beyond the prompt": {
         "inferscale": {
             "handle": "x",

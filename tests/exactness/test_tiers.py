@@ -22,7 +22,7 @@ from inferscale_core.kv.disk_secret import StoreSecret
 from inferscale_core.kv.disk_store import open_disk_store
 from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.disk_keys import DiskKey
-from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Span
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import Adopt, RequestParams
 from tests.engine_kit import Answer, TinyEngine, random_tokens

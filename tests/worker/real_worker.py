@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from inferscale_core.memory.plans import Span
 from inferscale_core.memory.recipes import Recipe
+from inferscale_core.memory.spans import Span
 from inferscale_core.prompt import PromptFormat
 from inferscale_core.rpc.auth import SharedTokens
 from inferscale_core.rpc.channel import open_channel

@@ -16,7 +16,7 @@ import pytest_asyncio
 from inferscale_core.errors import InvalidInput, Unavailable
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Span
 from inferscale_core.rpc.pb.inferscale.v1 import common_pb2, worker_pb2
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import Capture, RequestParams

@@ -15,7 +15,7 @@ async def test_what_is_to_be_computed_before_goes_first_and_shares_its_blocks(
 ) -> None:
     worker.engine.says = lambda request: NextToken(5, {5: -1.0, 6: -2.0})
     scorer = AnswerScorer(worker.engine, worker.reports)
-    score = await scorer.score(Plan(PROMPT, (), 0, ()), ANSWER, 2, num_computed_before=3)
+    score = await scorer.score(Plan.of(PROMPT), ANSWER, 2, num_computed_before=3)
     assert score.answer_logprobs == (-1.0, -2.0)
     before, *others = worker.engine.requests
     assert before.token_ids == PROMPT[:3]
@@ -25,5 +25,5 @@ async def test_what_is_to_be_computed_before_goes_first_and_shares_its_blocks(
 
 async def test_a_prompt_is_computed_whole_otherwise(worker: FakeWorker) -> None:
     worker.engine.says = lambda request: NextToken(5, {5: -1.0, 6: -2.0})
-    await AnswerScorer(worker.engine, worker.reports).score(Plan(PROMPT, (), 0, ()), ANSWER, 2)
+    await AnswerScorer(worker.engine, worker.reports).score(Plan.of(PROMPT), ANSWER, 2)
     assert worker.engine.requests[0].token_ids == PROMPT

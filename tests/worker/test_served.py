@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Plan, PlannedFact, Span, plan_prompt
+from inferscale_core.memory.plans import Plan, PlannedFact, plan_prompt
+from inferscale_core.memory.spans import Span
 from services.worker.served import Serving, planned_servings, served_tokens
 
 HIT, INJ, PRE = Serving.NATIVE_HIT, Serving.INJECTED, Serving.PREFILLED

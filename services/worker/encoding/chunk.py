@@ -13,7 +13,7 @@ from inferscale_core.errors import EngineError, InvalidInput
 from inferscale_core.ids import ChunkKey
 from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.canonical import ChunkSpec
-from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Spans
 from inferscale_core.retrieval import ChunkRules, UserSnapshot
 from inferscale_core.telemetry.logs import get_logger
 from inferscale_core.vllm_connector.events import Event, EventKind
@@ -157,24 +157,25 @@ class ChunkEncoder:
             sampling=ONE_TOKEN,
         )
 
-    def _prefix(
-        self, snapshot: UserSnapshot, spec: ChunkSpec
-    ) -> tuple[tuple[int, ...], tuple[Span, ...]]:
+    def _prefix(self, snapshot: UserSnapshot, spec: ChunkSpec) -> tuple[tuple[int, ...], Spans]:
         """Tokens before the fact. The header is injected, and so are earlier facts whose chunks the
         spec names; others are prefilled as text, and so are turns."""
         ids: list[int] = []
-        spans: list[Span] = []
+        keys: list[ChunkKey] = []
+        counts: list[int] = []
         if self._rules.has_header:
             ids.extend(self._header_ids)
-            spans.append(Span(self._rules.header_key, len(self._header_ids)))
+            keys.append(self._rules.header_key)
+            counts.append(len(self._header_ids))
         earlier = [snapshot.facts[ref.fact_id].token_ids for ref in spec.prefix_facts]
         if spec.prefix_keys:
-            spans += map(Span, spec.prefix_keys, map(len, earlier))
+            keys.extend(spec.prefix_keys)
+            counts.extend(map(len, earlier))
         for token_ids in earlier:
             ids.extend(token_ids)
         for turn in snapshot.prefix_turns(spec):
             ids.extend(turn.token_ids)
-        return tuple(ids), tuple(spans)
+        return tuple(ids), Spans(keys, counts)
 
 
 def _mirrored(request: EngineRequest) -> MirroredChunk:

@@ -20,6 +20,7 @@ from inferscale_core.kv.key_means import KeyMeans, RankMeans, key_means_of_ranks
 from inferscale_core.memory.recipes import Storage
 from inferscale_core.settings import EngineSettings, set_engine_environment
 from inferscale_core.telemetry.logs import get_logger
+from inferscale_core.vllm_connector.config import GPU_BLOCK_SIZE
 from services.worker.engine.failures import EngineFailures
 from services.worker.engine.model_files import ModelFiles
 from services.worker.engine.phases import Kind, Phases
@@ -242,9 +243,10 @@ def _engine_arguments(
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.platforms import current_platform
 
+    is_cpu = current_platform.is_cpu()
     memory: dict[str, Any] = (
         {"kv_cache_memory_bytes": settings.kv_cache_bytes}
-        if current_platform.is_cpu()
+        if is_cpu
         else {"gpu_memory_utilization": settings.gpu_memory_utilization}
     )
     return AsyncEngineArgs(
@@ -255,7 +257,7 @@ def _engine_arguments(
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
-        block_size=settings.block_size,
+        block_size=settings.block_size or (None if is_cpu else GPU_BLOCK_SIZE),
         tensor_parallel_size=settings.tensor_parallel_size,
         enforce_eager=settings.enforce_eager,
         enable_prefix_caching=settings.enable_prefix_caching,
@@ -270,7 +272,7 @@ def _engine_arguments(
                 "arena_bytes": settings.arena_bytes,
                 "page_tokens": settings.page_tokens,
                 "storage": str(storage),
-                "host_bytes": _host_bytes(settings, is_cpu=current_platform.is_cpu()),
+                "host_bytes": _host_bytes(settings, is_cpu=is_cpu),
                 "tenant_share": settings.tenant_share,
                 "disk_dir": settings.disk_dir,
                 "disk_bytes": settings.disk_bytes if settings.disk_dir else 0,

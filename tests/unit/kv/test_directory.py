@@ -14,7 +14,7 @@ from inferscale_core.kv.directory import ChunkDirectory
 from inferscale_core.kv.pages import PagePool
 from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Span
 
 SCOPES = ("tenant/a", "tenant/b")
 

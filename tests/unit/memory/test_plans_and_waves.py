@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.memory.canonical import ChunkSpec
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import PlannedFact, Span, plan_prompt
+from inferscale_core.memory.plans import PlannedFact, plan_prompt
+from inferscale_core.memory.spans import Span
 from inferscale_core.memory.waves import Waves, next_wave
 
 HEADER = (Span(ChunkKey("shared/header/0"), 3), (1, 2, 3))

@@ -23,7 +23,7 @@ from inferscale_core.kv.disk import DiskRecord
 from inferscale_core.kv.rows import LayerShape
 from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.facts import FactRef
-from inferscale_core.memory.plans import Span
+from inferscale_core.memory.spans import Span
 from inferscale_core.vllm_connector.config import ConnectorConfig
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.metadata import (
