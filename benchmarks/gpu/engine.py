@@ -86,7 +86,7 @@ class Bench:
         *,
         memory_share: float = 0.7,
         block_size: int = GPU_BLOCK_SIZE,
-        max_num_batched_tokens: int = 8192,
+        max_num_batched_tokens: int = 2048,
         **settings: Any,
     ) -> None:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"

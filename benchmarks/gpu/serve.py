@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--storage", default="cache")
     parser.add_argument("--block-size", type=int, default=GPU_BLOCK_SIZE)
     parser.add_argument(
-        "--step-tokens", type=int, default=8192, help="computed in one step at most"
+        "--step-tokens", type=int, default=2048, help="computed in one step at most"
     )
     parser.add_argument("--gpus", type=int, default=1, help="tensor-parallel ranks")
     arguments = parser.parse_args()
