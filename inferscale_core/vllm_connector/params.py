@@ -16,7 +16,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.memory.facts import FactRef
@@ -27,8 +27,7 @@ MAX_SPANS = 1024
 _COUNT_BYTES = array("I").itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class Capture:
+class Capture(NamedTuple):
     """Store the KV of prompt tokens [start, start + num_tokens) as the chunk `key`.
 
     Done only if everything before `start` that `spans` names was really injected, and only if
@@ -74,9 +73,11 @@ class Adopt:
     planned_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestParams:
-    """handle: unique per request, carried by events. spans: contiguous from prompt token 0."""
+class RequestParams(NamedTuple):
+    """handle: unique per request, carried by events. spans: contiguous from prompt token 0.
+
+    A tuple like `Capture`, since the engine's scheduler makes both for every request.
+    """
 
     handle: str
     spans: Sequence[Span] = ()
