@@ -113,7 +113,12 @@ def main() -> None:
     )
     bench.encode(max(*arguments.ks, CLIENT_FACTS) + 20)
     results = ResultFile(
-        arguments.out, model=arguments.model, storage=arguments.storage, gpus=arguments.gpus
+        arguments.out,
+        model=arguments.model,
+        storage=arguments.storage,
+        gpus=arguments.gpus,
+        block_size=bench.block_size,
+        step_tokens=arguments.step_tokens,
     )
     for k in arguments.ks:
         results.add("gpu_ttft", ttft(bench, k, arguments.pairs))
