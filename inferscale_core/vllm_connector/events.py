@@ -27,6 +27,7 @@ No event holds text of a fact.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -68,7 +69,11 @@ def event_of(body: Mapping[str, Any]) -> Event:
 
 
 def bodies_to_wire(bodies: Sequence[Mapping[str, Any]]) -> bytes:
-    return msgspec.json.encode(bodies)
+    """Never raises because of a request's own text. Numbers are finite."""
+    try:
+        return msgspec.json.encode(bodies)
+    except UnicodeEncodeError:  # Half of a surrogate pair, in a handle or a key.
+        return json.dumps(bodies, skipkeys=True).encode()
 
 
 def bodies_from_wire(message: bytes) -> list[dict[str, Any]]:

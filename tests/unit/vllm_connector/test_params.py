@@ -40,6 +40,15 @@ json_values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
+event_values = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.lists(st.text())
+    | st.dictionaries(st.text(), st.integers())
+)
 field_names = st.sampled_from(["handle", "span_keys", "span_tokens", "capture", "forget", "adopt"])
 
 
@@ -132,8 +141,13 @@ def test_whatever_is_sent_is_parsed_or_refused_and_never_fails_otherwise(body: d
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(list(EventKind)), st.dictionaries(st.sampled_from("abc"), json_values))
+@given(st.sampled_from(list(EventKind)), st.dictionaries(st.sampled_from("abc"), event_values))
 def test_events_survive_the_wire(kind: EventKind, fields: dict) -> None:
     event = Event(3, kind, fields)
     wire = bodies_to_wire([body_of(event)])
     assert list(map(event_of, bodies_from_wire(wire))) == [event]
+
+
+def test_half_a_character_in_a_handle_does_not_stop_the_scheduler() -> None:
+    lost = Event(1, EventKind.REJECTED, {"handle": "\ud800", "reason": "malformed"})
+    assert bodies_to_wire([body_of(lost)])
