@@ -275,6 +275,11 @@ class EmbedderSettings(_Section):
     """`auto`, `cpu` or a torch device."""
 
 
+class JudgeSettings(_Section):
+    api_key: SecretStr | None = None
+    """Key that the endpoint of `--judge-url` is sent as a bearer token. None: none is sent."""
+
+
 class TelemetrySettings(_Section):
     otlp_endpoint: str | None = None
     """OTLP gRPC endpoint for traces and metrics. None: nothing is exported."""
@@ -305,6 +310,7 @@ class Settings(BaseSettings):
     recipe: RecipeSettings = RecipeSettings()
     embedder: EmbedderSettings = EmbedderSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    judge: JudgeSettings = JudgeSettings()
 
 
 class WrongSettings(Exception):

@@ -37,6 +37,7 @@ USED_BY = {
     "recipe": "control and worker; both must state the same",
     "embedder": "control and worker; both must state the same",
     "telemetry": "control and worker",
+    "judge": "`inferscale eval`",
 }
 
 

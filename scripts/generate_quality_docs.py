@@ -18,10 +18,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from services.evaluation.figures import Row  # noqa: E402
+from services.evaluation.judged import judged_table  # noqa: E402
 from services.evaluation.report import (  # noqa: E402
-    Row,
     category_table,
     comparison_table,
+    judged_plot,
     nll_plot,
     plot,
     table,
@@ -75,6 +77,8 @@ def rendered(rows: Sequence[Row], page: str) -> dict[Path, str]:
     for model, own in _by_model(rows):
         files[ROOT / "docs" / _plot_name(model)] = plot(own)
         files[ROOT / "docs" / _plot_name(model, "nll")] = nll_plot(own)
+        if picture := judged_plot(own):
+            files[ROOT / "docs" / _plot_name(model, "judged")] = picture
     return files
 
 
@@ -90,6 +94,9 @@ def _sections(rows: Sequence[Row]) -> Iterator[str]:
         yield table(own)
         yield comparison_table(own)
         yield category_table(own)
+        if judged := judged_table(own):
+            yield f"![Judged answers over the number of facts]({_plot_name(model, 'judged')})\n"
+            yield judged
         yield _costs(own)
         yield _source(own)
 

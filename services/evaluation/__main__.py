@@ -3,6 +3,7 @@
     inferscale eval prepare --data DIR --out FILE
     inferscale eval locomo --direct --prepared FILE --model M --k 5,10,20,50 --recipes A,B --out DIR
     inferscale eval locomo --api HOST:PORT --api-key-file FILE --data DIR --model M --out DIR
+    inferscale eval judge DIR --data DIR --judge-url URL --judge-model NAME
     inferscale eval report DIR
 
 Engine and embedder are set as for a worker, by the environment.
@@ -27,12 +28,15 @@ from inferscale_core.settings import Settings, WrongSettings, read_settings
 from services.evaluation.api import ApiDriver
 from services.evaluation.asking import INSTRUCTION, Asking
 from services.evaluation.circumstances import circumstances
-from services.evaluation.dataset import first_questions, part_by_name
+from services.evaluation.dataset import Conversation, first_questions, part_by_name
+from services.evaluation.judge.options import add_judge_options, judge_at
+from services.evaluation.judged import judged_table
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import Prepared, load, prepare, save, without_vectors
 from services.evaluation.report import (
     category_table,
     comparison_table,
+    judged_plot,
     make_rows,
     nll_plot,
     plot,
@@ -63,6 +67,7 @@ def _prepare(options: argparse.Namespace) -> None:
 
 def _locomo(options: argparse.Namespace) -> None:
     settings = read_settings()
+    judge = judge_at(options, settings.judge)
     engine = settings.engine.model_copy(update={"model": options.model})
     settings = settings.model_copy(update={"engine": engine})
     if options.part and not options.direct:
@@ -85,10 +90,26 @@ def _locomo(options: argparse.Namespace) -> None:
         made=circumstances(with_engine=options.direct),
         part=part_by_name(options.part) if options.part else None,
     )
+    if judge is not None:
+        # Before hours of asking.
+        asyncio.run(judge.check(options.out))
     if options.direct:
         asyncio.run(run_direct(settings, prepared, wanted))
     else:
         asyncio.run(_through_api(options, prepared, wanted))
+    if judge is not None:
+        asyncio.run(judge.judge(options.out, prepared.conversations))
+    _report(options)
+
+
+def _judge(options: argparse.Namespace) -> None:
+    judge = judge_at(options, read_settings().judge)
+    assert judge is not None, "the parser asks for its url"
+    if options.data is not None:
+        conversations: Sequence[Conversation] = load_locomo(options.data)
+    else:
+        conversations = load(options.prepared).conversations
+    asyncio.run(judge.judge(options.out, first_questions(conversations, options.limit)))
     _report(options)
 
 
@@ -118,10 +139,13 @@ def _report(options: argparse.Namespace) -> None:
     (folder / "rows.json").write_text(
         "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"
     )
-    tables = "\n".join(filter(None, (table(rows), comparison_table(rows), category_table(rows))))
+    made = (table(rows), comparison_table(rows), category_table(rows), judged_table(rows))
+    tables = "\n".join(filter(None, made))
     (folder / "table.md").write_text(tables)
     (folder / "f1.svg").write_text(plot(rows))
     (folder / "nll.svg").write_text(nll_plot(rows))
+    if picture := judged_plot(rows):
+        (folder / "judged.svg").write_text(picture)
     print(tables, end="")
 
 
@@ -156,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_prepare(commands.add_parser("prepare", help="embed a data set into one file"))
     _add_locomo(commands.add_parser("locomo", help="ask a model and score its answers"))
+    _add_judge(commands.add_parser("judge", help="have answers judged that were kept with scores"))
     report = commands.add_parser("report", help="table, rows and plot from scores")
     report.add_argument("out", type=Path, help="folder of scores")
     report.add_argument("--against", help="recipes that the others are compared with as well")
@@ -208,7 +233,19 @@ def _add_locomo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api-key-file", type=Path, help="with --api: holds the tenant's key")
     parser.add_argument("--user-prefix", default="locomo", help="with --api: of the user ids")
     parser.add_argument("--text-facts", type=int, help="with --api: best facts as text")
+    add_judge_options(parser)
     parser.set_defaults(run=_locomo)
+
+
+def _add_judge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", type=Path, help="folder of scores")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, help="folder of LoCoMo's JSON files")
+    source.add_argument("--prepared", type=Path, help="what `prepare` wrote")
+    parser.add_argument("--limit", type=int, help="as it was asked with")
+    parser.add_argument("--against", help="recipes that the others are compared with as well")
+    add_judge_options(parser, required=True)
+    parser.set_defaults(run=_judge)
 
 
 if __name__ == "__main__":

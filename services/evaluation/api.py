@@ -28,7 +28,7 @@ from services.evaluation.asking import Asking
 from services.evaluation.at_once import ask_all
 from services.evaluation.dataset import Conversation, Question
 from services.evaluation.progress import Progress
-from services.evaluation.scores import FirstTokens, QuestionScore, judge
+from services.evaluation.scores import Answered, FirstTokens, score_question
 from services.worker.engine.protocol import NextToken
 from services.worker.scoring import PlanScore
 
@@ -41,11 +41,10 @@ LOOK_EVERY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One question, asked both ways. compared: text mode's first tokens."""
+    """One question, asked both ways."""
 
-    text: QuestionScore
-    compared: FirstTokens
-    injected: QuestionScore
+    text: Answered
+    injected: Answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +106,8 @@ class ApiDriver:
             assert seen.retrieved is not None
             found.append((seen.retrieved.model_revision, seen.retrieved.recipe))
             return Pair(
-                judge(conversation.name, number, question, *_judged(text), None),
-                compared,
-                judge(conversation.name, number, question, *_judged(seen), compared),
+                _answered(conversation, number, question, text, None),
+                _answered(conversation, number, question, seen, compared),
             )
 
         with Progress(f"ask k={k}", len(asks)) as progress:
@@ -214,11 +212,20 @@ class ApiDriver:
         return f"{self._prefix}-{conversation.name}"
 
 
-def _judged(answer: ChatAnswer) -> tuple[str, PlanScore]:
-    """The prompt's digest and the score of one chat."""
+def _answered(
+    conversation: Conversation,
+    number: int,
+    question: Question,
+    answer: ChatAnswer,
+    compared: FirstTokens | None,
+) -> Answered:
     scored = _scored(answer)
     first = NextToken(scored.top_token_id, scored.first)
-    return scored.prompt_digest, PlanScore(first, scored.answer, answer.text)
+    seen = PlanScore(first, scored.answer, answer.text)
+    score = score_question(
+        conversation.name, number, question, scored.prompt_digest, seen, compared
+    )
+    return Answered(score, scored.first, answer.text)
 
 
 def _scored(answer: ChatAnswer) -> Scored:

@@ -24,7 +24,7 @@ from services.evaluation.dataset import Conversation, Part, Question
 from services.evaluation.memory_source import PreparedMemory
 from services.evaluation.prepared import Prepared, PreparedVectors
 from services.evaluation.progress import Progress
-from services.evaluation.scores import EncodeCost, FirstTokens, QuestionScore, judge
+from services.evaluation.scores import Answered, EncodeCost, FirstTokens, score_question
 from services.worker.app import RunningEngine, WorkerParts, build_parts, search_device
 from services.worker.planner import Planner
 from services.worker.scoring import AnswerScorer, token_digest
@@ -103,28 +103,28 @@ class DirectDriver:
             seconds=round(seconds, 3),
         )
 
-    async def ask_text(self, asks: Sequence[Ask]) -> list[tuple[QuestionScore, FirstTokens]]:
-        """Scores in text mode, with the first tokens that other ways are compared with."""
+    async def ask_text(self, asks: Sequence[Ask]) -> list[Answered]:
+        """In text mode, with the first tokens that other ways are compared with."""
         with Progress("ask as text", len(asks)) as progress:
             return await ask_all(asks, self._ask_text, progress, self._at_once)
 
     async def ask_injected(
         self, asks: Sequence[Ask], compared: Sequence[FirstTokens]
-    ) -> list[tuple[QuestionScore, FirstTokens]]:
-        """Scores with every fact injected, compared with these first tokens, and the same tokens as
-        they are now."""
+    ) -> list[Answered]:
+        """With every fact injected, compared with these first tokens, and the same tokens as they
+        are now."""
         pairs = list(zip([ask.injected for ask in asks], asks, compared, strict=True))
         with Progress(f"ask {self._parts.rules.recipe.name}", len(pairs)) as progress:
             return await ask_all(pairs, self._ask_compared, progress, self._at_once)
 
     async def ask_text_again(
         self, asks: Sequence[Ask], compared: Sequence[FirstTokens]
-    ) -> list[QuestionScore]:
+    ) -> list[Answered]:
         """How far text mode is from itself, in other batches and served by no cache."""
         pairs = list(zip([ask.text for ask in asks], asks, compared, strict=True))[::-1]
         with Progress("ask as text again", len(pairs)) as progress:
-            scored = await ask_all(pairs, self._ask_compared, progress, self._at_once)
-        return [score for score, _ in scored[::-1]]
+            answered = await ask_all(pairs, self._ask_compared, progress, self._at_once)
+        return answered[::-1]
 
     async def asks(self, k: int) -> list[Ask]:
         """Every question of the part.
@@ -186,19 +186,17 @@ class DirectDriver:
     def _is_asked(self, conversation: Conversation, number: int) -> bool:
         return self._places is None or (conversation.name, number) in self._places
 
-    async def _ask_text(self, ask: Ask) -> tuple[QuestionScore, FirstTokens]:
-        score = await self._scorer.score(
+    async def _ask_text(self, ask: Ask) -> Answered:
+        seen = await self._scorer.score(
             ask.text, self._answer_ids(ask), self._asking.max_tokens, stop=self._asking.stop
         )
         prompt = token_digest(ask.text.token_ids)
-        judged = judge(ask.conversation, ask.number, ask.question, prompt, score, None)
-        return judged, score.first.logprobs
+        score = score_question(ask.conversation, ask.number, ask.question, prompt, seen, None)
+        return Answered(score, seen.first.logprobs, seen.said)
 
-    async def _ask_compared(
-        self, asked: tuple[Plan, Ask, FirstTokens]
-    ) -> tuple[QuestionScore, FirstTokens]:
+    async def _ask_compared(self, asked: tuple[Plan, Ask, FirstTokens]) -> Answered:
         plan, ask, compared = asked
-        score = await self._scorer.score(
+        seen = await self._scorer.score(
             plan,
             self._answer_ids(ask),
             self._asking.max_tokens,
@@ -206,8 +204,9 @@ class DirectDriver:
             compared=tuple(compared),
         )
         prompt = token_digest(plan.token_ids)
-        judged = judge(ask.conversation, ask.number, ask.question, prompt, score, compared)
-        return judged, {token_id: score.first.logprobs[token_id] for token_id in compared}
+        score = score_question(ask.conversation, ask.number, ask.question, prompt, seen, compared)
+        first = {token_id: seen.first.logprobs[token_id] for token_id in compared}
+        return Answered(score, first, seen.said)
 
     def _answer_ids(self, ask: Ask) -> tuple[int, ...]:
         return self._format.answer_ids(ask.question.answer)

@@ -6,17 +6,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 from inferscale_core.errors import InvalidInput
-from services.evaluation.bootstrap import mean_interval
-from services.evaluation.locomo import CATEGORIES
+from services.evaluation.figures import Row, by_category, figure, of_category, signed
+from services.evaluation.judged import judged_difference, judged_figures
 from services.evaluation.plot import Line, line_plot
-from services.evaluation.scores import PART_MARK, QuestionScore, ScoreFile, joined, load_scores
-
-TEXT, TEXT_AGAIN = "text", "text-again"
-Row = dict[str, Any]
+from services.evaluation.scores import (
+    PART_MARK,
+    TEXT,
+    TEXT_AGAIN,
+    JudgedBy,
+    QuestionScore,
+    ScoreFile,
+    joined,
+    load_scores,
+)
 
 
 def read_folder(folder: Path) -> list[ScoreFile]:
@@ -59,7 +63,12 @@ def make_rows(files: Iterable[ScoreFile], against: Sequence[str] = ()) -> list[R
 
 
 def _rows_of(files: Sequence[ScoreFile], against: Sequence[str]) -> list[Row]:
-    texts = {score.prompt: score for file in files if file.mode == TEXT for score in file.scores}
+    texts = {
+        score.prompt: (score, file.judged_by)
+        for file in files
+        if file.mode == TEXT
+        for score in file.scores
+    }
     ordered = sorted(files, key=lambda file: (file.mode != TEXT, file.mode, file.dtype))
     # The first of a recipe that was measured with several storages: as in the engine's cache.
     others = {file.mode: file for file in reversed(ordered) if file.mode in against}
@@ -69,27 +78,32 @@ def _rows_of(files: Sequence[ScoreFile], against: Sequence[str]) -> list[Row]:
     ]
 
 
-def _row(file: ScoreFile, text_by_prompt: Mapping[str, QuestionScore]) -> Row:
+def _row(
+    file: ScoreFile, text_by_prompt: Mapping[str, tuple[QuestionScore, JudgedBy | None]]
+) -> Row:
+    """text_by_prompt: text mode's scores, and who judged them."""
     scores = file.scores
     missing = sum(score.prompt not in text_by_prompt for score in scores)
     if missing:
         raise InvalidInput(
             "out", f"text mode was not asked {missing} of the prompts of {file.mode}"
         )
-    pairs = [(score, text_by_prompt[score.prompt]) for score in scores]
+    pairs = [(score, text_by_prompt[score.prompt][0]) for score in scores]
+    judges = {text_by_prompt[score.prompt][1] for score in scores}
     row: Row = {
         "recipe": file.mode,
         "k": file.about.k,
         "dtype": file.dtype,
         "n": len(scores),
-        **_figure("f1", [s.f1 for s in scores]),
-        **_figure("nll", [s.nll for s in scores]),
-        **_figure("kl_first", [s.kl for s in scores]),
-        **_figure("top1", [float(s.top_token == t.top_token) for s, t in pairs]),
-        **_figure("exact", [float(s.said == t.said) for s, t in pairs]),
-        **_figure("f1_to_text", [s.f1 - t.f1 for s, t in pairs]),
-        **_figure("nll_to_text", [s.nll - t.nll for s, t in pairs]),
-        "f1_by_category": _by_category(scores),
+        **figure("f1", [s.f1 for s in scores]),
+        **figure("nll", [s.nll for s in scores]),
+        **figure("kl_first", [s.kl for s in scores]),
+        **figure("top1", [float(s.top_token == t.top_token) for s, t in pairs]),
+        **figure("exact", [float(s.said == t.said) for s, t in pairs]),
+        **figure("f1_to_text", [s.f1 - t.f1 for s, t in pairs]),
+        **figure("nll_to_text", [s.nll - t.nll for s, t in pairs]),
+        "f1_by_category": by_category("f1", scores, lambda score: score.f1),
+        **judged_figures(file.judged_by, scores, pairs if judges == {file.judged_by} else None),
         "model_revision": file.about.model_revision,
         "data": file.about.data,
         "asked": file.about.asked,
@@ -109,26 +123,13 @@ def _compared(file: ScoreFile, others: Sequence[ScoreFile]) -> Row:
             continue
         compared[other.mode] = {
             "n": len(pairs),
-            **_figure("f1", [s.f1 - o.f1 for s, o in pairs]),
-            **_figure("nll", [s.nll - o.nll for s, o in pairs]),
-            **_figure("kl_first", [s.kl - o.kl for s, o in pairs]),
+            **figure("f1", [s.f1 - o.f1 for s, o in pairs]),
+            **figure("nll", [s.nll - o.nll for s, o in pairs]),
+            **figure("kl_first", [s.kl - o.kl for s, o in pairs]),
         }
+        if file.judged_by is not None and file.judged_by == other.judged_by:
+            compared[other.mode] |= judged_difference("judged", pairs)
     return {"compared": compared} if compared else {}
-
-
-def _figure(name: str, values: Sequence[float]) -> Row:
-    low, high = mean_interval(values)
-    return {name: round(fmean(values), 4), f"{name}_interval": [round(low, 4), round(high, 4)]}
-
-
-def _by_category(scores: Sequence[QuestionScore]) -> Row:
-    values: dict[int, list[float]] = defaultdict(list)
-    for score in scores:
-        values[score.category].append(score.f1)
-    return {
-        CATEGORIES.get(category, str(category)): {"n": len(f1), **_figure("f1", f1)}
-        for category, f1 in sorted(values.items())
-    }
 
 
 def _place(score: QuestionScore) -> tuple[str, int]:
@@ -160,15 +161,18 @@ def table(rows: Sequence[Row]) -> str:
 def comparison_table(rows: Sequence[Row]) -> str:
     """What is different from the recipes that rows were compared with, in Markdown; empty when with
     none."""
+    names = {"f1": "F1", "nll": "NLL", "kl_first": "KL, first token"}
+    if any("judged" in figures for row in rows for figures in row.get("compared", {}).values()):
+        names |= {"judged": "judged right"}
     lines = [
-        "| recipe | storage | k | compared with | n | F1 | NLL | KL, first token |",
-        "|---|---|---:|---|---:|---:|---:|---:|",
+        f"| recipe | storage | k | compared with | n | {' | '.join(names.values())} |",
+        f"|---|---|---:|---|---:|{'---:|' * len(names)}",
     ]
     for row in rows:
         for other, figures in row.get("compared", {}).items():
             cells = [f"`{row['recipe']}`", row["dtype"], str(row["k"]), f"`{other}`"]
             cells += [str(figures["n"])]
-            cells += [_signed(figures, name) for name in ("f1", "nll", "kl_first")]
+            cells += [signed(figures, name) if name in figures else "–" for name in names]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n" if len(lines) > 2 else ""
 
@@ -182,25 +186,13 @@ def category_table(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         cells = [f"`{row['recipe']}`", row["dtype"] or "–", str(row["k"])]
-        cells += [_category(row["f1_by_category"].get(name)) for name in names]
+        cells += [of_category(row["f1_by_category"].get(name), "f1") for name in names]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _category(figures: Row | None) -> str:
-    if figures is None:
-        return "–"
-    low, high = figures["f1_interval"]
-    return f"{figures['f1']:.3f} [{low:.3f}, {high:.3f}] of {figures['n']}"
-
-
 def _difference(row: Row, name: str) -> str:
-    return "–" if row["recipe"] == TEXT else _signed(row, name)
-
-
-def _signed(figures: Row, name: str) -> str:
-    low, high = figures[f"{name}_interval"]
-    return f"{figures[name]:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return "–" if row["recipe"] == TEXT else signed(row, name)
 
 
 def plot(rows: Sequence[Row]) -> str:
@@ -214,11 +206,21 @@ def nll_plot(rows: Sequence[Row]) -> str:
     return _plot(rows, "nll_to_text", title, "NLL less text mode's")
 
 
-def _plot(rows: Sequence[Row], figure: str, title: str, what: str) -> str:
+def judged_plot(rows: Sequence[Row]) -> str:
+    """The same of judged accuracy; empty when no row was judged."""
+    judged = [row for row in rows if "judged" in row]
+    if not judged:
+        return ""
+    models = ", ".join(dict.fromkeys(str(row["judge"]["model"]) for row in judged))
+    what = f"share that {models} found right"
+    return _plot(judged, "judged", "Judged answers over injected facts", what)
+
+
+def _plot(rows: Sequence[Row], name: str, title: str, what: str) -> str:
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
         storage = "" if row["dtype"] in ("", "cache") else f" {row['dtype']}"
-        points[f"{row['recipe']}{storage}"].append((row["k"], row[figure]))
+        points[f"{row['recipe']}{storage}"].append((row["k"], row[name]))
     lines = [Line(label, tuple(sorted(places))) for label, places in points.items()]
     return line_plot(
         title,

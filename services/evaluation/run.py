@@ -7,7 +7,7 @@ same command. Recipes with the same storage share an engine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,22 @@ from inferscale_core.errors import InvalidInput
 from inferscale_core.ids import ModelRevision
 from inferscale_core.memory.recipes import Recipe, Storage
 from inferscale_core.settings import RecipeSettings, Settings
+from services.evaluation.answers import save_answers
 from services.evaluation.api import ApiDriver
 from services.evaluation.asking import Asking, wording_digest
 from services.evaluation.dataset import Part
 from services.evaluation.direct import Ask, DirectDriver
 from services.evaluation.prepared import Prepared
-from services.evaluation.report import TEXT, TEXT_AGAIN
-from services.evaluation.scores import PART_MARK, About, ScoreFile, load_scores
+from services.evaluation.scores import (
+    PART_MARK,
+    TEXT,
+    TEXT_AGAIN,
+    About,
+    Answered,
+    FirstTokens,
+    ScoreFile,
+    load_scores,
+)
 from services.worker.app import RunningEngine, running_engine
 from services.worker.engine.model_files import load_tokenizer
 
@@ -65,18 +74,17 @@ async def run_api(driver: ApiDriver, data: str, wanted: Wanted, storage: Storage
     for k in wanted.ks:
         asked = await driver.ask(k)
         about = _about(data, wanted, ModelRevision(asked.model_revision), k)
-        text = ScoreFile(
-            about,
-            TEXT,
-            "",
-            tuple(pair.text for pair in asked.pairs),
-            tuple(pair.compared for pair in asked.pairs),
-            made=wanted.made,
+        text = [pair.text for pair in asked.pairs]
+        _keep(
+            wanted.folder / f"{TEXT}-{asked.recipe}-k{k}.json",
+            ScoreFile(about, TEXT, "", (), _first_tokens(text), made=wanted.made),
+            text,
         )
-        text.save(wanted.folder / f"{TEXT}-{asked.recipe}-k{k}.json")
-        seen = tuple(pair.injected for pair in asked.pairs)
-        file = ScoreFile(about, asked.recipe, storage.value, seen, made=wanted.made)
-        file.save(wanted.folder / f"{asked.recipe}-{storage}-k{k}.json")
+        _keep(
+            wanted.folder / f"{asked.recipe}-{storage}-k{k}.json",
+            ScoreFile(about, asked.recipe, storage.value, (), made=wanted.made),
+            [pair.injected for pair in asked.pairs],
+        )
 
 
 async def _run_storage(
@@ -114,11 +122,9 @@ async def _run_recipe(
         about = _about(prepared.digest, wanted, running.model.revision, k)
         asks = await driver.asks(k)
         text = await _text_scores(driver, asks, about, wanted, recipe)
-        scores = [score for score, _ in await driver.ask_injected(asks, text.compared)]
-        file = ScoreFile(
-            about, recipe.name, recipe.storage.value, tuple(scores), cost=cost, made=wanted.made
-        )
-        file.save(_path(wanted, recipe, k))
+        answered = await driver.ask_injected(asks, text.compared)
+        file = ScoreFile(about, recipe.name, recipe.storage.value, (), cost=cost, made=wanted.made)
+        _keep(_path(wanted, recipe, k), file, answered)
     await driver.close()
 
 
@@ -131,16 +137,25 @@ async def _text_scores(
         file = load_scores(path)
         _check_same(path, file.about, about)
         return file
-    scored = await driver.ask_text(asks)
-    scores = tuple(score for score, _ in scored)
-    compared = tuple(first for _, first in scored)
+    answered = await driver.ask_text(asks)
+    compared = _first_tokens(answered)
     if wanted.with_text_again:
-        again = tuple(await driver.ask_text_again(asks, compared))
+        again = await driver.ask_text_again(asks, compared)
         path_again = path.with_name(path.name.replace(TEXT, TEXT_AGAIN, 1))
-        ScoreFile(about, TEXT_AGAIN, "", again, made=wanted.made).save(path_again)
-    file = ScoreFile(about, TEXT, "", scores, compared, made=wanted.made)
-    file.save(path)
-    return file
+        _keep(path_again, ScoreFile(about, TEXT_AGAIN, "", (), made=wanted.made), again)
+    return _keep(path, ScoreFile(about, TEXT, "", (), compared, made=wanted.made), answered)
+
+
+def _keep(path: Path, file: ScoreFile, answered: Sequence[Answered]) -> ScoreFile:
+    """Writes the file with these scores; the answers first, so that scores never lack them."""
+    save_answers(path, [one.said for one in answered])
+    whole = replace(file, scores=tuple(one.score for one in answered))
+    whole.save(path)
+    return whole
+
+
+def _first_tokens(answered: Sequence[Answered]) -> tuple[FirstTokens, ...]:
+    return tuple(one.first for one in answered)
 
 
 def _about(data: str, wanted: Wanted, model_revision: ModelRevision, k: int) -> About:

@@ -16,7 +16,7 @@ from inferscale_core.settings import RecipeSettings, Settings
 from services.evaluation.asking import Asking
 from services.evaluation.direct import DirectDriver
 from services.evaluation.prepared import Prepared
-from services.evaluation.scores import FirstTokens, QuestionScore
+from services.evaluation.scores import Answered, QuestionScore
 from services.verification.exactness import check_exactness
 from services.verification.notes import prepared_notes
 from services.verification.rule import (
@@ -56,7 +56,7 @@ class Verification:
         self._checks: list[Check] = []
         self._results: list[StorageResult] = []
         self._key_means: KeyMeans | None = None
-        self._of_cache: list[tuple[QuestionScore, FirstTokens]] = []
+        self._of_cache: list[Answered] = []
 
     async def run(self) -> Verdict:
         """A negative verdict for what is refused by name; raises only what is nobody's finding."""
@@ -113,7 +113,7 @@ class Verification:
         block_size, dtype = int(ranks[0]["block_size"]), str(ranks[0]["cache_dtype"])
         self._checks += await check_exactness(running, ids, block_size, dtype)
         self._checks.append(judge_recipe(self._recipe.name, await self._from_text(running)))
-        scores = [score for score, _ in self._of_cache]
+        scores = _scores(self._of_cache)
         itself = _divergence([replace(score, kl=0.0) for score in scores], scores)
         self._results.append(judge_storage(Storage.CACHE, itself))
 
@@ -128,8 +128,8 @@ class Verification:
             self._found["key_channel_ratio"] = round(max(map(max, ranks)), 1)
         asks = await driver.asks(NUM_FACTS)
         texts = await driver.ask_text(asks)
-        self._of_cache = await driver.ask_injected(asks, [first for _, first in texts])
-        return _divergence([score for score, _ in self._of_cache], [score for score, _ in texts])
+        self._of_cache = await driver.ask_injected(asks, [one.first for one in texts])
+        return _divergence(_scores(self._of_cache), _scores(texts))
 
     async def _measured_keys(self, running: RunningEngine) -> dict[str, Any]:
         """What is written down of the key means, which are kept for the storages to come."""
@@ -150,8 +150,8 @@ class Verification:
         driver = self._driver(running)
         await driver.encode()
         asks = await driver.asks(NUM_FACTS)
-        seen = await driver.ask_injected(asks, [first for _, first in self._of_cache])
-        return _divergence([score for score, _ in seen], [score for score, _ in self._of_cache])
+        seen = await driver.ask_injected(asks, [one.first for one in self._of_cache])
+        return _divergence(_scores(seen), _scores(self._of_cache))
 
     def _driver(self, running: RunningEngine) -> DirectDriver:
         return DirectDriver(
@@ -168,6 +168,10 @@ class Verification:
             self._checks.append(Check("model_is_supported", False, reason, {}))
         else:
             self._results.append(StorageResult(storage, False, reason, {}))
+
+
+def _scores(answered: Sequence[Answered]) -> list[QuestionScore]:
+    return [one.score for one in answered]
 
 
 def _divergence(seen: Sequence[QuestionScore], others: Sequence[QuestionScore]) -> Divergence:

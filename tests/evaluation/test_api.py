@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from inferscale_core.client import AsyncOperator
-from services.evaluation.report import TEXT
-from services.evaluation.scores import ScoreFile, load_scores
+from services.evaluation.scores import TEXT, ScoreFile, load_scores
 from tests.control.control_process import PACKAGED_DIMENSION, ControlProcess, environment
 from tests.control.harness import OPERATOR_TOKEN
 from tests.control.worker_process import MODEL, WorkerProcess, save_model
 from tests.evaluation.conversations import write_conversations
+from tests.evaluation.judge_server import JudgeServer
 from tests.fixtures_postgres import Database
 
 pytestmark = pytest.mark.engine
@@ -105,9 +105,20 @@ async def test_both_drivers_ask_the_same_tokens_and_score_alike(
     assert rows[1]["kl_first"] > 0, "or text mode was asked twice"
 
 
-async def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
+async def test_a_run_goes_on_where_it_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     data, model = write_conversations(tmp_path / "data"), save_model(tmp_path)
     run = ("--direct", "--data", str(data), "--model", str(model), "--out", str(tmp_path / "out"))
+    with JudgeServer() as judge:
+        await run_twice(tmp_path, (*run, "--judge-url", judge.url, "--judge-model", "judge"))
+    asked = [request.body["messages"][-1]["content"] for request in judge.requests]
+    assert len(asked) == len(set(asked)) > 1, "no verdict is asked for twice"
+
+
+async def run_twice(tmp_path: Path, run: tuple[str, ...]) -> None:
+    """The second time one file of scores is missing."""
     first = await evaluate(*run, "--recipes", "window-0,header-only", "--text-again")
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.json")}
     assert len(kept) == 4
@@ -115,7 +126,7 @@ async def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
     gone = tmp_path / "out" / f"header-only-cache-k{K}.json"
     gone.unlink()
     again = await evaluate(*run, "--recipes", "window-0,header-only")
-    assert len(first) == 2 * (2 + 4), "two tables with a row for each file"
+    assert len(first) == 3 * (2 + 4), "three tables with a row for each file"
     assert again == first
     assert gone.exists()
     for path, changed_at in kept.items():

@@ -16,7 +16,7 @@ from services.evaluation.dataset import Part
 from services.evaluation.direct import Ask, DirectDriver
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import Prepared, prepare
-from services.evaluation.scores import divergence
+from services.evaluation.scores import divergence, said_digest
 from services.worker.app import RunningEngine
 from services.worker.engine.model_files import load_tokenizer
 from services.worker.scoring import AnswerScorer
@@ -117,14 +117,16 @@ async def test_both_modes_ask_the_same_tokens_and_isolated_facts_score_otherwise
         assert ask.injected.token_ids == ask.text.token_ids
         assert len(ask.injected.spans) == 1 + 5
     texts = await one.ask_text(asks)
-    assert min(len(first) for _, first in texts) >= 100
-    injected = await one.ask_injected(asks, [first for _, first in texts])
-    assert [first.keys() for _, first in injected] == [first.keys() for _, first in texts]
-    seen = [score for score, _ in injected]
-    assert [s.prompt for s in seen] == [s.prompt for s, _ in texts]
+    assert min(len(text.first) for text in texts) >= 100
+    injected = await one.ask_injected(asks, [text.first for text in texts])
+    assert [seen.first.keys() for seen in injected] == [text.first.keys() for text in texts]
+    assert all(said_digest(seen.said) == seen.score.said for seen in (*texts, *injected))
+    seen = [one.score for one in injected]
+    assert [s.prompt for s in seen] == [text.score.prompt for text in texts]
     # A random model may be as good as certain of a token whatever it reads.
     assert max(s.kl for s in seen) > 1e-3
-    assert all(abs(s.nll - t.nll) > 1e-3 for s, (t, _) in zip(seen, texts, strict=True))
+    pairs = zip(seen, texts, strict=True)
+    assert all(abs(score.nll - text.score.nll) > 1e-3 for score, text in pairs)
     await one.close()
 
 

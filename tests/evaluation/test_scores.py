@@ -14,7 +14,6 @@ from services.evaluation.bootstrap import mean_interval
 from services.evaluation.dataset import Question
 from services.evaluation.progress import Progress
 from services.evaluation.report import (
-    TEXT,
     category_table,
     comparison_table,
     make_rows,
@@ -24,13 +23,14 @@ from services.evaluation.report import (
     table,
 )
 from services.evaluation.scores import (
+    TEXT,
     About,
     EncodeCost,
     QuestionScore,
     ScoreFile,
     divergence,
-    judge,
     load_scores,
+    score_question,
 )
 from services.worker.engine.protocol import NextToken
 from services.worker.scoring import PlanScore
@@ -67,10 +67,10 @@ def test_what_is_left_of_both_distributions_counts_as_one_token() -> None:
 def test_a_question_is_judged_by_what_was_said_and_by_its_own_answer() -> None:
     first = NextToken(4, {4: math.log(0.9)})
     answer = PlanScore(first, (-1.0, -2.0), " The office. ")
-    judged = judge("1", 3, Question("Where?", "the office", 4), "p1", answer, None)
+    judged = score_question("1", 3, Question("Where?", "the office", 4), "p1", answer, None)
     assert (judged.f1, judged.nll, judged.top_token, judged.kl) == (1.0, 1.5, 4, 0.0)
     assert "office" not in repr(judged)
-    other = judge("1", 3, Question("Where?", "x", 4), "p2", answer, {4: math.log(0.5)})
+    other = score_question("1", 3, Question("Where?", "x", 4), "p2", answer, {4: math.log(0.5)})
     assert (judged.prompt, other.prompt) == ("p1", "p2")
     assert other.kl == pytest.approx(0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1))
 
