@@ -11,6 +11,7 @@ import pytest_asyncio
 from inferscale_core.errors import EngineError
 from inferscale_core.memory.plans import Plan
 from inferscale_core.memory.recipes import RECIPES, Recipe
+from inferscale_core.memory.spans import Spans
 from services.evaluation.asking import Asking
 from services.evaluation.dataset import Part
 from services.evaluation.direct import Ask, DirectDriver
@@ -80,7 +81,7 @@ def in_order_of_arrival(plan: Plan) -> Plan:
     """The same facts as the encoding of a running sequence saw them."""
     order = sorted(range(len(plan.facts)), key=lambda place: plan.facts[place].fact.fact_id)
     facts = tuple(plan.facts[place] for place in order)
-    spans = (plan.spans[0], *(plan.spans[1 + place] for place in order))
+    spans = Spans.of((plan.spans[0], *(plan.spans[1 + place] for place in order)))
     begin, end = plan.header_tokens, plan.header_tokens + sum(len(f.token_ids) for f in facts)
     middle = tuple(token for fact in facts for token in fact.token_ids)
     ids = plan.token_ids[:begin] + middle + plan.token_ids[end:]
@@ -97,7 +98,7 @@ async def test_facts_served_as_they_were_encoded_score_as_text(
     scorer = AnswerScorer(running.host, running.reports)
     for ask in (await one.asks(8))[:2]:
         injected = in_order_of_arrival(ask.injected)
-        text = await scorer.score(replace(injected, spans=()), [40, 41, 42], 6)
+        text = await scorer.score(replace(injected, spans=Spans.of(())), [40, 41, 42], 6)
         seen = await scorer.score(injected, [40, 41, 42], 6, compared=tuple(text.first.logprobs))
         assert seen.answer_logprobs == pytest.approx(text.answer_logprobs, abs=2e-3)
         assert seen.said == text.said
