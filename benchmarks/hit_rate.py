@@ -105,7 +105,7 @@ class Ours:
     def ask(self, fact: int) -> bool:
         entry = self.directory.get(self._keys[fact])
         if entry is not None:
-            self.directory.unpin([place.entry for place in self.directory.read([entry])])
+            self.directory.end_read(self.directory.read([entry]))
             return True
         entry = self.directory.reserve(
             self._keys[fact],

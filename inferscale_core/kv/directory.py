@@ -29,7 +29,9 @@ from numpy.typing import NDArray
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.kv.fences import Fences
 from inferscale_core.kv.pages import PagePool, Pages
-from inferscale_core.kv.tiers import Entry, Place, Room, Tier
+from inferscale_core.kv.readings import Reading
+from inferscale_core.kv.room import Room
+from inferscale_core.kv.tiers import Entry, Place, Tier
 from inferscale_core.memory.canonical import scope_of
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.spans import Span, Spans
@@ -247,19 +249,21 @@ class ChunkDirectory:
 
     # Reading.
 
-    def read(self, entries: Iterable[Entry]) -> list[Place]:
-        """A request reads the entries, all in the arena: their rows are kept until `unpin`, and
+    def read(self, entries: Iterable[Entry]) -> Reading:
+        """A request reads the entries, all in the arena: their rows are kept until `end_read`, and
         eviction takes note."""
-        places = _in_arena(entries)
-        self.gpu.read(places)
-        return places
+        return self.gpu.read(_in_arena(entries))
+
+    def end_read(self, reading: Reading) -> None:
+        """What was forgotten meanwhile is freed by its last reader."""
+        self.gpu.end_read(reading)
 
     def pin(self, entries: Iterable[Entry]) -> None:
         """The entries' rows in the arena are kept until `unpin`."""
         self.gpu.pin(_in_arena(entries))
 
     def unpin(self, entries: Iterable[Entry]) -> None:
-        """End one reader of each. What was forgotten meanwhile is freed by the last."""
+        """End one pin of each. What was forgotten meanwhile is freed by the last."""
         self.gpu.unpin(_in_arena(entries))
 
     # Moving between tiers.
@@ -366,7 +370,9 @@ class ChunkDirectory:
     @property
     def num_pinned(self) -> int:
         """Places with a reader or a writer, in all tiers."""
-        return sum(p.num_pins > 0 for room in self.rooms.values() for p in room.places.values())
+        return sum(
+            room.is_pinned(place) for room in self.rooms.values() for place in room.places.values()
+        )
 
     @property
     def num_reserved(self) -> int:

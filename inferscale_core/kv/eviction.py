@@ -22,6 +22,7 @@ HP Labs 1998, section 3 (priority and clock).
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 ENCODE_OVERHEAD_TOKENS = 30.0
@@ -44,13 +45,11 @@ would keep their chunks for ever."""
 
 
 class Candidate(Protocol):
-    """A chunk's place in a tier, as far as eviction looks at it. is_queued is the queue's own."""
+    """A chunk's place in a tier, as far as eviction looks at it."""
 
     holder: int
     num_pages: int
-    num_pins: int
     clock: float
-    is_queued: bool
 
     @property
     def tenant(self) -> str: ...
@@ -111,7 +110,7 @@ class EvictionQueue(Generic[C]):
     """The places of one tier that may have to give way, and what each tenant holds of it.
 
     A place is in the order from `add` to `remove`. One that is pinned when its turn comes leaves
-    it, is no longer `is_queued`, and must be given back with `unpinned`. Owned by the scheduler
+    it, is among the `skipped`, and must be given back with `unpinned`. Owned by the scheduler
     thread.
     """
 
@@ -122,6 +121,7 @@ class EvictionQueue(Generic[C]):
         self._order_by_tenant: dict[str, LazyHeap[C]] = {}
         self._pages_by_tenant: dict[str, int] = {}
         self._over: set[str] = set()
+        self.skipped: set[C] = set()
         self.clock = 0.0
 
     def pages_of(self, tenant: str) -> int:
@@ -143,7 +143,7 @@ class EvictionQueue(Generic[C]):
         self._push(place)
 
     def remove(self, place: C) -> None:
-        place.is_queued = False
+        self.skipped.discard(place)
         self._order.discard(place)
         order = self._order_by_tenant.get(place.tenant)
         if order is not None:
@@ -152,35 +152,37 @@ class EvictionQueue(Generic[C]):
                 del self._order_by_tenant[place.tenant]
 
     def unpinned(self, place: C) -> None:
-        """The last reader of a place that had left the order ended."""
-        assert not place.is_queued
+        """A place that was skipped is not pinned any more."""
+        self.skipped.remove(place)
         self._push(place)
 
     def cheapened(self, place: C) -> None:
         """Having the chunk back has become cheaper: it moves forward in the order."""
-        if place.is_queued:
+        if place in self._order and place not in self.skipped:
             self._push(place)
 
-    def victim(self, tenant: str, num_pages: int) -> C | None:
+    def victim(self, tenant: str, num_pages: int, is_pinned: Callable[[C], bool]) -> C | None:
         """The place that gives way so that `tenant` can have `num_pages`; None when all are
         pinned. It leaves the queue."""
         if self._limit is not None:
             if self.pages_of(tenant) + num_pages > self._limit:
-                own = self._least(self._order_by_tenant.get(tenant))
+                own = self._least(self._order_by_tenant.get(tenant), is_pinned)
                 if own is not None:
                     return own
             # At most 1 / share tenants can be over it.
             for other in sorted(self._over, key=self.pages_of, reverse=True):
-                found = self._least(self._order_by_tenant.get(other))
+                found = self._least(self._order_by_tenant.get(other), is_pinned)
                 if found is not None:
                     return found
-        return self._least(self._order)
+        return self._least(self._order, is_pinned)
 
     def check(self, evictable: set[int], held: set[int]) -> None:
         """evictable: holders of the places that are not pinned; held: of all places."""
         for order in (self._order, *self._order_by_tenant.values()):
             assert order._stamps.keys() <= held, "a place that is gone is in an order"
         assert evictable <= self._order._stamps.keys(), "an evictable place is not in the order"
+        skipped = {place.holder for place in self.skipped}
+        assert skipped <= held - evictable, "a skipped place was not given back"
         if self._limit is not None:
             queued = {h for order in self._order_by_tenant.values() for h in order._stamps}
             assert evictable <= queued, "an evictable place is not in its tenant's order"
@@ -188,16 +190,15 @@ class EvictionQueue(Generic[C]):
 
     def _push(self, place: C) -> None:
         worth = self._worth(place)
-        place.is_queued = True
         self._order.push(place, worth)
         if self._limit is not None:
             self._order_by_tenant.setdefault(place.tenant, LazyHeap()).push(place, worth)
 
-    def _least(self, order: LazyHeap[C] | None) -> C | None:
+    def _least(self, order: LazyHeap[C] | None, is_pinned: Callable[[C], bool]) -> C | None:
         while order is not None and (found := order.pop()) is not None:
             priority, place = found
-            if place.num_pins:
-                place.is_queued = False
+            if is_pinned(place):
+                self.skipped.add(place)
                 continue
             worth = self._worth(place)
             if worth > priority:

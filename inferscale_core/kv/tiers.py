@@ -1,6 +1,7 @@
-"""What the directory is made of: chunks, their places in the tiers, and the room of a tier.
+"""What the directory is made of: chunks and their places in the tiers.
 
-A place passes through these states; the writer of a place and each of its readers pin it:
+A place passes through these states (`kv.room`); it is pinned by its writer, by a copy to another
+tier, by a request that waits for others, and while a request reads it:
 
     being written ──written──► readable ──evicted, dropped, unpinned──────────► freed
           │                       └──dropped, pinned──► dropped ──last unpin──► freed
@@ -12,7 +13,6 @@ freed on disk is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -20,11 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferscale_core.ids import ChunkKey
-from inferscale_core.kv.eviction import HALF_LIFE, RESTORE_COST, EvictionQueue, encode_cost
-from inferscale_core.kv.pages import Pages
+from inferscale_core.kv.eviction import RESTORE_COST, encode_cost
 from inferscale_core.memory.facts import FactRef
-
-_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 class Tier(StrEnum):
@@ -94,8 +91,9 @@ class Entry:
 class Place:
     """A chunk in one tier. rows: [num_tokens], int64: its rows there; empty on disk.
 
-    is_permanent: never evicted. is_reported: somebody was told that its end is pending, and is told
-    of the end.
+    is_permanent: never evicted. num_pins: all but those of readings, which are not counted at each
+    place (`kv.readings`). is_reported: somebody was told that its end is pending, and is told of
+    the end.
     """
 
     entry: Entry
@@ -108,7 +106,6 @@ class Place:
     is_written: bool = False
     is_dropped: bool = False
     is_reported: bool = False
-    is_queued: bool = False
     clock: float = 0.0
     num_tokens: int = field(init=False)
     lines: bytes = field(init=False)
@@ -143,190 +140,3 @@ class Place:
         if self.tier is Tier.GPU and host is not None and host.is_written:
             return True
         return self.tier is not Tier.DISK and disk is not None and disk.is_written
-
-
-@dataclass(slots=True)
-class Room:
-    """The pages of one tier and the places in it.
-
-    on_evict: told of each place that gives way, already freed. readable: the places that can be
-    read, by the chunk's key. num_evictable: pages of places that can be read, are not pinned and
-    not permanent. num_pinned, num_permanent: pages of such places.
-    """
-
-    tier: Tier
-    pages: Pages
-    on_evict: Callable[[Place], None]
-    tenant_share: float = 1.0
-    queue: EvictionQueue[Place] = field(init=False)
-    places: dict[int, Place] = field(default_factory=dict)
-    readable: dict[ChunkKey, Place] = field(default_factory=dict)
-    freed: list[Place] = field(default_factory=list)
-    num_evictable: int = 0
-    num_pinned: int = 0
-    num_permanent: int = 0
-    num_evictions: int = 0
-    _next_holder: int = 0
-    now: int = 0
-    _offsets: NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.queue = EvictionQueue(self.pages.num_pages, self.tenant_share)
-        self._offsets = np.arange(self.pages.page_tokens, dtype=np.int64)
-
-    def reserve(self, entry: Entry) -> Place | None:
-        """A place that is being written; others give way for it. None, and nobody has given way,
-        when what is pinned leaves too little room. End it with `written` or `drop` and `unpin`."""
-        num_pages = self.pages.pages_for(entry.num_tokens)
-        if num_pages > self.pages.num_free + self.num_evictable:
-            return None
-        while num_pages > self.pages.num_free:
-            victim = self.queue.victim(entry.tenant, num_pages)
-            assert victim is not None, "evictable pages were counted"
-            self._evict(victim)
-        self._next_holder += 1
-        pages = self.pages.take(self._next_holder, entry.num_tokens)
-        assert pages is not None, "room was made"
-        rows = self.rows_of(pages)[: entry.num_tokens]
-        place = Place(entry, self.tier, self._next_holder, num_pages, rows, entry.is_permanent)
-        self.places[place.holder] = place
-        self.num_pinned += num_pages
-        self.num_permanent += num_pages * place.is_permanent
-        self.queue.took(entry.tenant, num_pages)
-        entry.attach(place)
-        return place
-
-    def written(self, place: Place) -> None:
-        """The writer is done: the place can be read."""
-        assert not place.is_written
-        assert not place.is_dropped
-        place.is_written = True
-        self.readable[place.entry.key] = place
-        if not place.is_permanent:
-            self.queue.add(place)
-        self.unpin([place])
-
-    def pin(self, places: Iterable[Place]) -> None:
-        for place in places:
-            if place.num_pins == 0:
-                self.num_pinned += place.num_pages
-                if not place.is_permanent:
-                    self.num_evictable -= place.num_pages
-            place.num_pins += 1
-
-    def unpin(self, places: Iterable[Place]) -> None:
-        """End one reader of each, or the writer of a dropped place."""
-        num_unpinned = num_evictable = 0
-        for place in places:
-            place.num_pins = num_pins = place.num_pins - 1
-            if num_pins:
-                assert num_pins > 0
-                continue
-            num_unpinned += place.num_pages
-            if place.is_dropped:
-                self._free(place)
-            elif not place.is_permanent:
-                num_evictable += place.num_pages
-                if not place.is_queued:
-                    self.queue.unpinned(place)
-        self.num_pinned -= num_unpinned
-        self.num_evictable += num_evictable
-
-    def read(self, places: Iterable[Place]) -> None:
-        """A request reads the chunks: pinned until `unpin`, and eviction takes note of the use.
-
-        One pass, since every request does this with every chunk that it is served from.
-        """
-        now, clock, fading = self.now, self.queue.clock, self._fading
-        num_pinned = num_evictable = 0
-        for place in places:
-            if place.num_pins == 0:
-                num_pinned += place.num_pages
-                if not place.is_permanent:
-                    num_evictable += place.num_pages
-            place.num_pins += 1
-            place.clock = clock
-            entry = place.entry
-            now += 1
-            entry.heat = 1.0 + entry.heat / (1.0 + fading * (now - entry.used_at))
-            entry.used_at = now
-        self.now = now
-        self.num_pinned += num_pinned
-        self.num_evictable -= num_evictable
-
-    def faded(self, heat: float, used_at: int) -> float:
-        """What is left of it now."""
-        return heat / (1.0 + self._fading * (self.now - used_at))
-
-    def drop(self, place: Place) -> bool:
-        """The place cannot be found any more. Whether its end must wait for a pin."""
-        assert not place.is_dropped
-        place.is_dropped = True
-        if place.is_written:
-            del self.readable[place.entry.key]
-        self.queue.remove(place)
-        if place.num_pins:
-            return True
-        if not place.is_permanent:
-            self.num_evictable -= place.num_pages
-        self._free(place)
-        return False
-
-    def rows_of(self, pages: Sequence[int]) -> NDArray[np.int64]:
-        if not pages:
-            return _NO_ROWS
-        first = np.asarray(pages, dtype=np.int64)[:, None] * self.pages.page_tokens
-        return (first + self._offsets).reshape(-1)
-
-    def drain_freed(self) -> list[Place]:
-        """Places freed since the last call."""
-        freed, self.freed = self.freed, []
-        return freed
-
-    @property
-    def num_used(self) -> int:
-        return self.pages.num_pages - self.pages.num_free
-
-    def check_conservation(self) -> None:
-        """No page is lost or held twice, and every count agrees with the places."""
-        self.pages.check_conservation()
-        held = sum(place.num_pages for place in self.places.values())
-        assert held == self.num_used, "pages held by no place"
-        evictable = [
-            place
-            for place in self.places.values()
-            if place.num_pins == 0 and not place.is_permanent
-        ]
-        for place in self.places.values():
-            assert place.num_pins >= 0
-            assert place.num_pins or place.is_written, "nobody writes it and nobody can read it"
-            assert place.num_pins or not place.is_dropped, "a dropped place was not freed"
-        assert self.num_evictable == sum(p.num_pages for p in evictable), "evictable pages"
-        pinned = sum(place.num_pages for place in self.places.values() if place.num_pins)
-        assert self.num_pinned == pinned, "pinned pages"
-        permanent = sum(p.num_pages for p in self.places.values() if p.is_permanent)
-        assert self.num_permanent == permanent, "permanent pages"
-        readable = {
-            p.entry.key: p for p in self.places.values() if p.is_written and not p.is_dropped
-        }
-        assert self.readable == readable, "a place that can be read is not found, or another is"
-        self.queue.check({place.holder for place in evictable}, set(self.places))
-
-    @property
-    def _fading(self) -> float:
-        return 1.0 / (HALF_LIFE * max(1, len(self.places)))
-
-    def _evict(self, place: Place) -> None:
-        assert place.num_pins == 0
-        self.drop(place)
-        self.num_evictions += 1
-        self.on_evict(place)
-
-    def _free(self, place: Place) -> None:
-        del self.places[place.holder]
-        self.pages.give_back(place.holder)
-        self.num_permanent -= place.num_pages * place.is_permanent
-        self.queue.took(place.tenant, -place.num_pages)
-        self.freed.append(place)
-        # They name each other, and the garbage collector looks at neither (`idle_heap`).
-        place.entry.detach(place)

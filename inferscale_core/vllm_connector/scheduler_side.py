@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferscale_core.kv.directory import ChunkDirectory, Forgotten
 from inferscale_core.kv.pages import PageBudget, PagePool
+from inferscale_core.kv.readings import Reading
 from inferscale_core.kv.tiers import Entry, Place, Tier
 from inferscale_core.memory.canonical import scope_of
 from inferscale_core.memory.spans import Spans
@@ -66,7 +67,7 @@ class ForgetReport:
 class StepRecord:
     """What an executed step gives back: readers, written chunks, injections, forgets to confirm."""
 
-    pinned: list[Place] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
     captured: list[tuple[str, Entry]] = field(default_factory=list)
     injected: list[str] = field(default_factory=list)
     forgets: list[ForgetReport] = field(default_factory=list)
@@ -149,6 +150,7 @@ class SchedulerSide:
         self._usage.changed(is_idle=not self._requests)
         self._events.flush()
         if not (len(zero) or copies or captures or record.forgets):
+            self.directory.gpu.note_uses()
             return StepMetadata(tier_ops=tier_ops)
         self._next_step += 1
         self._in_flight[self._next_step] = record
@@ -279,8 +281,7 @@ class SchedulerSide:
                 first=supply.start,
             )
         )
-        self.directory.gpu.read(supply.places)
-        self._pending.pinned += supply.places
+        self._pending.readings.append(self.directory.gpu.read(supply.places))
         self.directory.stats.hits += len(supply.places)
         self.directory.stats.misses += len(state.spans) - len(supply.places)
         self._pending.injected.append(state.params.handle)
@@ -390,7 +391,8 @@ class SchedulerSide:
             self._publish(handle, entry)
         self._report_ended(record.zeroed)
         self._unconfirmed.extend(record.forgets)
-        self.directory.gpu.unpin(record.pinned)
+        for reading in record.readings:
+            self.directory.gpu.end_read(reading)
 
     def _confirm_forgets(self) -> None:
         """Those whose rows are zeroed and records removed; readers may still hold some up."""

@@ -79,12 +79,13 @@ def test_a_chunk_that_is_gone_is_freed_without_the_garbage_collector(end: str) -
         directory.release(entry)
     else:
         entry = store(directory, "x")
-        places = directory.read([entry]) if end == "forget while read" else []
+        reading = directory.read([entry]) if end == "forget while read" else None
         if end == "evict":
             store(directory, "y")
         directory.forget(SCOPES[0], [FactId("x")], 1)
-        directory.gpu.unpin(places)
-        del places
+        if reading is not None:
+            directory.end_read(reading)
+        del reading
     directory.gpu.drain_freed()
     # The order gives up what is gone from it when it has grown or when its turn comes.
     directory.gpu.queue._order._heap.clear()
@@ -118,7 +119,7 @@ def test_room_is_made_from_what_is_used_least_and_nothing_is_evicted_in_vain() -
         store(directory, name)
     a = directory.get(ChunkKey("tenant/a/a"))
     assert a is not None
-    directory.unpin([place.entry for place in directory.read([a])])
+    directory.end_read(directory.read([a]))
     store(directory, "d")
     assert evicted(directory) == ["tenant/a/b"]
     directory.pin([a])
@@ -169,6 +170,73 @@ def test_a_forgotten_chunk_is_freed_when_its_last_reader_ends() -> None:
     directory.unpin([entry])
     assert [place.entry for place in directory.gpu.drain_freed()] == [entry]
     np.testing.assert_array_equal(np.sort(directory.drain_to_zero()), np.sort(slots))
+
+
+def test_a_chunk_that_is_forgotten_while_two_requests_read_it_is_freed_by_the_last() -> None:
+    directory = directory_of()
+    a, b = store(directory, "a"), store(directory, "b")
+    first, last = directory.read([a, b]), directory.read([b, a])
+    forgotten = directory.forget(UserScope("tenant/a"), [FactId("a")], 1)
+    assert forgotten.pending == {a.key: (Tier.GPU,)}
+    directory.end_read(first)
+    directory.check_conservation()
+    assert (directory.gpu.drain_freed(), directory.num_pinned) == ([], 2)
+    directory.end_read(last)
+    assert [place.entry for place in directory.gpu.drain_freed()] == [a]
+    assert (directory.num_pinned, directory.get(b.key)) == (0, b)
+    directory.check_conservation()
+
+
+def test_one_list_of_places_may_be_read_twice_at_once() -> None:
+    """A request that was preempted is resumed while the step that read for it is in flight."""
+    directory = directory_of()
+    entry = store(directory, "a")
+    first = directory.read([entry])
+    second = directory.gpu.read(first.places)
+    directory.end_read(first)
+    assert directory.num_pinned == 1
+    directory.end_read(second)
+    assert directory.num_pinned == 0
+
+
+@pytest.mark.parametrize("ends_first", ["reading", "pin"])
+def test_a_forgotten_chunk_that_is_read_and_copied_is_freed_when_both_have_ended(
+    ends_first: str,
+) -> None:
+    directory = directory_of()
+    entry = store(directory, "a")
+    reading = directory.read([entry])
+    directory.pin([entry])
+    directory.forget(UserScope("tenant/a"), [FactId("a")], 1)
+    for end in ("reading", "pin") if ends_first == "reading" else ("pin", "reading"):
+        assert directory.gpu.drain_freed() == []
+        directory.check_conservation()
+        if end == "reading":
+            directory.end_read(reading)
+        else:
+            directory.gpu.unpin(reading.places)
+    assert directory.gpu.drain_freed() == reading.places
+    directory.check_conservation()
+
+
+def test_what_is_read_and_pinned_is_counted_once_and_refuses_what_does_not_fit_beside_it() -> None:
+    directory = directory_of(num_pages=3)
+    for name in "abc":
+        store(directory, name)
+    a, b, _ = directory.of_scope(UserScope("tenant/a"))
+    reading, again = directory.read([a, b]), directory.read([a])
+    directory.pin([a])
+    assert (directory.gpu.num_pinned, directory.gpu.num_evictable) == (2, 1)
+    key, fact = ChunkKey("tenant/a/x"), FactRef(FactId("x"), 1)
+    assert directory.reserve(key, 8, origin=0, fact=fact, prefix_keys=()) is None
+    assert evicted(directory) == []
+    directory.end_read(reading)
+    assert (directory.gpu.num_pinned, directory.gpu.num_evictable) == (1, 2)
+    assert directory.reserve(key, 8, origin=0, fact=fact, prefix_keys=()) is not None
+    assert directory.get(a.key) is a, "still read, and pinned"
+    directory.end_read(again)
+    directory.unpin([a])
+    directory.check_conservation()
 
 
 def test_a_chunk_forgotten_twice_while_it_is_written_is_counted_once() -> None:

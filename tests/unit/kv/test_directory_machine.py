@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.kv.directory import ChunkDirectory, Transfer
 from inferscale_core.kv.pages import PageBudget, PagePool
+from inferscale_core.kv.readings import Reading
 from inferscale_core.kv.tiers import Entry, Place, Tier
 from inferscale_core.memory.facts import FactRef
 
@@ -43,6 +44,7 @@ class DirectoryMachine(RuleBasedStateMachine):
         }
         self.disk: set[ChunkKey] = set()
         self.reserved: list[Entry] = []
+        self.readings: list[Reading] = []
         self.pins: list[list[Place]] = []
         self.transfers: list[Transfer] = []
         self.names = 0
@@ -54,6 +56,8 @@ class DirectoryMachine(RuleBasedStateMachine):
         known = [e.key for e in self.entries if e.is_published and e.key.startswith(scope)]
         sees = data.draw(st.lists(st.sampled_from(known), unique=True)) if known else []
         before = self.directory.num_published
+        room = self.directory.gpu
+        num_available = room.pages.num_pages - room.num_pinned
         entry = self.directory.reserve(
             ChunkKey(f"{scope}/{self.names}"),
             num_tokens,
@@ -61,6 +65,7 @@ class DirectoryMachine(RuleBasedStateMachine):
             fact=FactRef(FactId(str(self.names % 5)), 1),
             prefix_keys=tuple(sees),
         )
+        assert (entry is None) is (room.pages.pages_for(num_tokens) > num_available)
         if entry is None:
             assert self.directory.num_published == before, "evicted in vain"
             return
@@ -109,17 +114,36 @@ class DirectoryMachine(RuleBasedStateMachine):
         self.directory.end_transfer(transfer, succeeded=succeeded)
 
     @rule(data=st.data())
+    def read(self, data: st.DataObject) -> None:
+        if chosen := self.some_on_gpu(data):
+            self.readings.append(self.directory.read(chosen))
+
+    @precondition(lambda self: self.readings)
+    @rule(data=st.data())
+    def read_again(self, data: st.DataObject) -> None:
+        """The very list of places that is being read: an engine may preempt a request and resume
+        it while the step that read for it is in flight."""
+        places = data.draw(st.sampled_from(self.readings)).places
+        if not any(place.is_dropped for place in places):
+            self.readings.append(self.directory.gpu.read(places))
+
+    @precondition(lambda self: self.readings)
+    @rule(data=st.data())
+    def end_read(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, len(self.readings) - 1))
+        self.directory.end_read(self.readings.pop(index))
+
+    @rule(data=st.data())
     def pin(self, data: st.DataObject) -> None:
-        entries = [entry for entry in self.entries if entry.is_on_gpu]
-        if entries:
-            chosen = data.draw(st.lists(st.sampled_from(entries), min_size=1, unique_by=id))
-            self.pins.append(self.directory.read(chosen))
+        if chosen := self.some_on_gpu(data):
+            self.directory.pin(chosen)
+            self.pins.append([entry.gpu for entry in chosen if entry.gpu is not None])
 
     @precondition(lambda self: self.pins)
     @rule(data=st.data())
     def unpin(self, data: st.DataObject) -> None:
         places = self.pins.pop(data.draw(st.integers(0, len(self.pins) - 1)))
-        self.directory.unpin([place.entry for place in places])
+        self.directory.gpu.unpin(places)
 
     @rule(scope=st.sampled_from(SCOPES), fact=st.integers(0, 4))
     def forget(self, scope: str, fact: int) -> None:
@@ -166,9 +190,22 @@ class DirectoryMachine(RuleBasedStateMachine):
             for place in entry.places:
                 if place.is_written:
                     self.check(place)
-        for places in self.pins:
-            for place in places:
-                self.check(place)
+        for place in self.kept:
+            self.check(place)
+
+    @invariant()
+    def what_is_read_or_pinned_keeps_its_place_and_no_other_place_is_pinned(self) -> None:
+        if not hasattr(self, "directory"):
+            return
+        kept = {id(place) for place in self.kept}
+        kept |= {id(place) for entry in self.reserved for place in [entry.gpu]}
+        for transfer in self.transfers:
+            kept |= {id(transfer.source), id(transfer.target)}
+        rooms = self.directory.rooms.values()
+        pinned = [p for room in rooms for p in room.places.values() if room.is_pinned(p)]
+        assert {id(place) for place in pinned} == kept
+        assert self.directory.num_pinned == len(kept)
+        assert sum(room.num_pinned for room in rooms) == sum(p.num_pages for p in pinned)
 
     @invariant()
     def what_was_told_is_what_can_be_found(self) -> None:
@@ -177,6 +214,19 @@ class DirectoryMachine(RuleBasedStateMachine):
         self.clean()
         for key, is_published in self.is_published.items():
             assert (self.directory.find(key) is not None) is is_published
+
+    @property
+    def kept(self) -> list[Place]:
+        """Each once for everybody who keeps it."""
+        return [place for reading in self.readings for place in reading.places] + [
+            place for places in self.pins for place in places
+        ]
+
+    def some_on_gpu(self, data: st.DataObject) -> list[Entry]:
+        entries = [entry for entry in self.entries if entry.is_on_gpu]
+        if not entries:
+            return []
+        return data.draw(st.lists(st.sampled_from(entries), min_size=1, unique_by=id))
 
     @property
     def entries(self) -> list[Entry]:

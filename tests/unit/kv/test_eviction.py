@@ -13,6 +13,7 @@ from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.kv.directory import ChunkDirectory
 from inferscale_core.kv.eviction import EvictionQueue
 from inferscale_core.kv.pages import PagePool
+from inferscale_core.kv.readings import MAX_UNNOTED
 from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.facts import FactRef
 
@@ -34,7 +35,7 @@ def store(
 
 def ask(directory: ChunkDirectory, entry: Any, times: int = 1) -> None:
     for _ in range(times):
-        directory.gpu.unpin(directory.read([entry]))
+        directory.end_read(directory.read([entry]))
 
 
 def gone(directory: ChunkDirectory) -> list[str]:
@@ -67,7 +68,7 @@ def test_a_chunk_that_is_read_while_its_turn_comes_is_asked_again_when_it_is_not
     """With a bound on tenants it stands in two orders, and its turn comes in one of them."""
     directory = ChunkDirectory(PagePool(3, 4), tenant_share=0.3)
     read = store(directory, "left/u/read")
-    places = directory.read([read])
+    reading = directory.read([read])
     store(directory, "left/u/idle")
     key = ChunkKey("right/u/large")
     large = directory.reserve(key, 8, origin=0, fact=FactRef(FactId(key), 1), prefix_keys=())
@@ -75,10 +76,64 @@ def test_a_chunk_that_is_read_while_its_turn_comes_is_asked_again_when_it_is_not
     directory.check_conservation()
     directory.publish(large)
     assert gone(directory) == ["left/u/idle"]
-    directory.gpu.unpin(places)
+    directory.end_read(reading)
     directory.check_conservation()
     store(directory, "right/u/next", num_tokens=12)
     assert gone(directory) == ["right/u/large", "left/u/read"]
+
+
+def test_what_was_skipped_because_two_read_it_is_asked_again_when_the_last_ends() -> None:
+    directory = ChunkDirectory(PagePool(2, 4))
+    read = store(directory, "t/u/read")
+    readings = [directory.read([read]), directory.read([read])]
+    for number in range(40):  # More and more is worth less than what was read at clock 0.
+        ask(directory, store(directory, f"t/u/{number}"), 1)
+        if read.gpu in directory.gpu.queue.skipped:
+            break
+    for reading in readings:
+        assert read.gpu in directory.gpu.queue.skipped
+        directory.end_read(reading)
+        directory.check_conservation()
+    assert not directory.gpu.queue.skipped
+    store(directory, "t/u/large", num_tokens=8)
+    assert "t/u/read" in gone(directory)
+
+
+def test_what_was_skipped_because_it_was_pinned_is_asked_again_although_it_is_read() -> None:
+    directory = ChunkDirectory(PagePool(2, 4))
+    kept = store(directory, "t/u/kept")
+    directory.pin([kept])
+    for number in range(40):
+        ask(directory, store(directory, f"t/u/{number}"), 1)
+    assert kept.gpu in directory.gpu.queue.skipped
+    reading = directory.read([kept])
+    directory.unpin([kept])
+    for number in range(40, 80):
+        ask(directory, store(directory, f"t/u/{number}"), 1)
+        directory.check_conservation()
+    assert directory.get(kept.key) is kept
+    directory.end_read(reading)
+    directory.check_conservation()
+    store(directory, "t/u/large", num_tokens=8)
+    assert "t/u/kept" in gone(directory)
+
+
+def test_a_use_counts_before_a_chunk_has_to_give_way_although_it_is_noted_late() -> None:
+    directory = ChunkDirectory(PagePool(2, 4))
+    used = store(directory, "t/u/used")
+    store(directory, "t/u/other")
+    ask(directory, used)
+    assert used.heat == 1, "not yet"
+    store(directory, "t/u/new")
+    assert gone(directory) == ["t/u/other"]
+    assert used.heat > 1
+
+
+def test_uses_are_noted_now_and_then_even_if_nothing_gives_way() -> None:
+    directory = ChunkDirectory(PagePool(2, 4))
+    used = store(directory, "t/u/used")
+    ask(directory, used, MAX_UNNOTED)
+    assert used.heat > MAX_UNNOTED / 2
 
 
 def test_what_is_not_asked_for_any_more_gives_way_to_what_is() -> None:
@@ -135,7 +190,6 @@ class Item:
     """A place whose worth only grows between two turns."""
 
     tenant = "t"
-    is_queued = False
     num_pins = 0
     clock = 0.0
 
@@ -178,7 +232,7 @@ class QueueMachine(RuleBasedStateMachine):
     def unpin(self, data: st.DataObject) -> None:
         item = data.draw(st.sampled_from([item for item in self.items if item.num_pins]))
         item.num_pins -= 1
-        if not item.num_pins and not item.is_queued:
+        if not item.num_pins and item in self.queue.skipped:
             self.queue.unpinned(item)
 
     @precondition(lambda self: self.items)
@@ -191,7 +245,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def evict(self) -> None:
         candidates = [item for item in self.items if not item.num_pins]
-        victim = self.queue.victim("t", 1)
+        victim = self.queue.victim("t", 1, lambda item: item.num_pins > 0)
         if victim is None:
             assert not candidates
             return

@@ -101,7 +101,7 @@ def test_a_request_whose_chunk_is_evicted_in_the_step_that_it_asks_in_asks_again
     assert only_here.host is None
     for _ in range(60):  # Used so often that they stay, although the host has them.
         others = [entry for entry in entries if entry.is_on_gpu]
-        engine.directory.gpu.unpin(engine.directory.read(others))
+        engine.directory.end_read(engine.directory.read(others))
     engine.tiering.want("waits", [below, only_here])
     captured = 0
     while engine.directory.find(only_here.key) is not None:

@@ -54,9 +54,9 @@ def test_while_requests_run_changes_are_told_now_and_then(usage: Usage) -> None:
 
 def test_the_last_change_is_told_when_the_engine_comes_to_rest(usage: Usage) -> None:
     entry = usage.store("x")
-    places = usage.directory.read([entry])
+    reading = usage.directory.read([entry])
     usage.report.changed(is_idle=False)
-    usage.directory.gpu.unpin(places)
+    usage.directory.end_read(reading)
     usage.report.changed(is_idle=False)
     assert usage.told == [(2, 2)], "too soon"
     usage.report.changed(is_idle=True)
