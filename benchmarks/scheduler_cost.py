@@ -4,14 +4,15 @@
     engine    vLLM's own handling of them: checked, packed, unpacked; less that of a request without
     parse     `on_new_request`
     match     `get_num_new_matched_tokens`
-    plan      `update_state_after_alloc`: pins, slots of every token
+    plan      `update_state_after_alloc`: pins, and where every chunk lies
     step      `build_connector_meta`: captures are planned here
-    launch    in a rank, from the step's metadata to the list of copies that goes to the device
+    launch    in a rank, from the step's metadata to the vector that goes to the device
     done      `update_connector_output` and `request_finished`
 
-A chat over k facts, and an encode request behind the header and 32 facts. Plain Python and numpy,
+A chat over k facts, and an encode request behind the header and 32 facts, each alone in its step;
+and encode requests of as many users as there are in one step, per request. Plain Python and numpy,
 so it is the same code on any machine; the time is this machine's. Cold: the processor's caches are
-filled with something else before each request, as a step of the engine does.
+filled with something else before each step, as the engine does.
 """
 
 from __future__ import annotations
@@ -36,166 +37,204 @@ from inferscale_core.kv.rows import LayerShape
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.spans import Span
 from inferscale_core.vllm_connector.config import ConnectorConfig
+from inferscale_core.vllm_connector.copies import pack, packed_shape
+from inferscale_core.vllm_connector.events import bodies_to_wire
 from inferscale_core.vllm_connector.metadata import StepDone
 from inferscale_core.vllm_connector.params import Capture, RequestParams
 from inferscale_core.vllm_connector.scheduler_side import SchedulerSide
-from inferscale_core.vllm_connector.sinks import MemorySink
-from inferscale_core.vllm_connector.staging import plain_lines
 
 FACT_TOKENS, NEW_TOKENS, TAIL_TOKENS, BLOCK = 30, 28, 64, 16
 NEIGHBOURS = 32
-REPEATS = 200
+USERS = 100
+REPEATS, MIN_REPEATS = 200, 15
 CACHE_BYTES = 64 << 20
 """More than a core's share of any cache."""
 
 
 class Parts:
-    """Seconds that each part of each request took."""
+    """Seconds that each part of each step took, all its requests together."""
 
     def __init__(self) -> None:
-        self._samples: dict[str, list[float]] = defaultdict(list)
+        self._samples: list[dict[str, float]] = []
+
+    def begin(self) -> None:
+        self._samples.append(defaultdict(float))
 
     @contextmanager
     def time(self, part: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
-        self._samples[part].append(time.perf_counter() - started)
+        self._samples[-1][part] += time.perf_counter() - started
 
-    def samples(self, part: str) -> list[float]:
-        return self._samples[part]
-
-    def medians_us(self) -> dict[str, float]:
-        return {part: statistics.median(self._samples[part]) * 1e6 for part in PARTS}
+    def median_us(self, part: str, per: int) -> float:
+        return statistics.median(sample[part] for sample in self._samples) * 1e6 / per
 
 
-def side_with_facts(count: int) -> tuple[SchedulerSide, tuple[Span, ...]]:
-    config = ConnectorConfig(
-        layer_names=("layer",),
-        layers=(LayerShape(8, 128),),
-        group_of_layer=(0,),
-        windows=(None,),
-        dtype=torch.bfloat16,
-        block_size=BLOCK,
-        page_tokens=4,
-        num_pages=16 * count + 8 * REPEATS,
-        event_endpoint=None,
-    )
-    side = SchedulerSide(config, MemorySink())
-    spans = []
-    for index in range(count):
-        key = ChunkKey(f"tenant/{'u' * 32}/{index:032d}")
-        entry = side.directory.reserve(
-            key, FACT_TOKENS, origin=100, fact=FactRef(FactId(key), 1), prefix_keys=()
+class User:
+    """Has facts in the arena; asks with all of them."""
+
+    def __init__(self, side: SchedulerSide, name: str, num_spans: int) -> None:
+        self._name = f"tenant/{name:u>32}"
+        self.spans = tuple(
+            Span(_stored(side, ChunkKey(f"{self._name}/{index:032d}")), FACT_TOKENS)
+            for index in range(num_spans)
         )
-        assert entry is not None
-        side.directory.publish(entry)
-        spans.append(Span(key, FACT_TOKENS))
-    return side, tuple(spans)
+        self.num_computed = num_spans * FACT_TOKENS
+        # Not of one run, as nothing in a busy engine is.
+        num_blocks = -(-(self.num_computed + TAIL_TOKENS) // BLOCK)
+        blocks = np.random.default_rng(0).permutation(10_000)[:num_blocks]
+        self.block_ids = (blocks.tolist(),)
+
+    def params(self, handle: str, *, captures: bool) -> RequestParams:
+        if not captures:
+            return RequestParams(handle, self.spans)
+        key = ChunkKey(f"{self._name}/{handle:>032}")
+        seen = tuple(span.key for span in self.spans)
+        fact = FactRef(FactId(handle), 1)
+        capture = Capture(key, self.num_computed, NEW_TOKENS, seen, fact, 0)
+        return RequestParams(handle, self.spans, capture)
+
+
+def _stored(side: SchedulerSide, key: ChunkKey) -> ChunkKey:
+    fact = FactRef(FactId(key), 1)
+    entry = side.directory.reserve(key, FACT_TOKENS, origin=100, fact=fact, prefix_keys=())
+    assert entry is not None
+    side.directory.publish(entry)
+    return key
 
 
 class Requests:
-    """One request after the other, each alone in its step, through all that vLLM calls."""
+    """One step after the other, each with a request of every user, through all that vLLM calls."""
 
-    def __init__(self, num_spans: int, *, captures: bool) -> None:
-        self.side, self._spans = side_with_facts(num_spans)
-        self._captures = captures
-        self._num_computed = num_spans * FACT_TOKENS
-        self._num_tokens = self._num_computed + (NEW_TOKENS if captures else TAIL_TOKENS)
-        self._encoder, self._decoder = MsgpackEncoder(), MsgpackDecoder(SamplingParams)
-        # Not of one run, as nothing in a busy engine is.
-        blocks = np.random.default_rng(0).permutation(10_000)[: -(-self._num_tokens // BLOCK)]
-        self._blocks = (blocks.tolist(),)
-
-    def one(self, name: str, parts: Parts) -> None:
-        side = self.side
-        blocks: Any = SimpleNamespace(get_block_ids=lambda: self._blocks)
-        params = self._params(name)
-        with parts.time("params"):
-            wire = params.to_wire()
-        with parts.time("engine"):
-            self.through_engine({"kv_transfer_params": wire})
-        request: Any = SimpleNamespace(
-            request_id=name,
-            kv_transfer_params=wire,
-            num_prompt_tokens=self._num_tokens,
-            lora_request=None,
+    def __init__(self, num_users: int, num_spans: int, *, captures: bool) -> None:
+        num_chunks = num_users * (num_spans + REPEATS)
+        config = ConnectorConfig(
+            layer_names=("layer",),
+            layers=(LayerShape(8, 128),),
+            group_of_layer=(0,),
+            windows=(None,),
+            dtype=torch.bfloat16,
+            block_size=BLOCK,
+            page_tokens=4,
+            num_pages=8 * num_chunks,
+            event_endpoint=None,
         )
+        self.side = SchedulerSide(config, Packing())
+        self._users = [User(self.side, str(n), num_spans) for n in range(num_users)]
+        self._captures = captures
+        self._num_new = NEW_TOKENS if captures else TAIL_TOKENS
+        self._encoder, self._decoder = MsgpackEncoder(), MsgpackDecoder(SamplingParams)
+        self._packed = np.empty(1 << 20, dtype=np.int32)
+
+    def step(self, name: str, parts: Parts) -> None:
+        side = self.side
+        parts.begin()
+        asked = []
+        for number, user in enumerate(self._users):
+            params = user.params(f"{name}-{number}", captures=self._captures)
+            with parts.time("params"):
+                wire = params.to_wire()
+            with parts.time("engine"):
+                wire = self.through_engine({"kv_transfer_params": wire})["kv_transfer_params"]
+            asked.append((user, self._request(user, params.handle, wire)))
         with parts.time("parse"):
-            side.new_request(request)
-        with parts.time("match"):
-            injected = side.matched_tokens(request, 0)
-        assert injected == self._num_computed, "every chunk is in the arena"
-        with parts.time("plan"):
-            side.allocated(request, blocks, injected)
-        output = self._scheduled(name)
+            for _, request in asked:
+                side.new_request(request)
+        for user, request in asked:
+            blocks: Any = SimpleNamespace(get_block_ids=lambda user=user: user.block_ids)
+            with parts.time("match"):
+                injected = side.matched_tokens(request, 0)
+            assert injected == user.num_computed, "every chunk is in the arena"
+            with parts.time("plan"):
+                side.allocated(request, blocks, injected)
+        output = self._scheduled(asked)
         with parts.time("step"):
             step = side.build_step(output)
         with parts.time("launch"):
             for copies in filter(None, (step.inject, step.capture)):
-                plain_lines(copies, 1)
+                pack(copies, packed_shape(copies), self._packed)
         done: Any = SimpleNamespace(kv_connector_worker_meta=StepDone([step.step_id]))
         with parts.time("done"):
             side.step_done(done)
-            side.finished(request)
-        assert len(step.capture) == self._captures
+            for _, request in asked:
+                side.finished(request)
+        assert len(step.capture) == self._captures * len(asked)
 
-    def one_without(self, parts: Parts) -> None:
-        """The engine's part of a request that tells the connector nothing."""
-        self._params("without").to_wire()
-        with parts.time("engine"):
-            self.through_engine(None)
+    def step_without(self, parts: Parts) -> None:
+        """The engine's part of requests that tell the connector nothing."""
+        parts.begin()
+        for _ in self._users:
+            with parts.time("engine"):
+                self.through_engine(None)
 
-    def through_engine(self, extra_args: dict[str, Any] | None) -> None:
+    def through_engine(self, extra_args: dict[str, Any] | None) -> dict[str, Any]:
         """Between the worker's call and the scheduler's first."""
         sampling = SamplingParams(max_tokens=1, extra_args=extra_args, skip_clone=True)
-        self._decoder.decode(self._encoder.encode(sampling.clone()))
+        return self._decoder.decode(self._encoder.encode(sampling.clone())).extra_args or {}
 
-    def _params(self, name: str) -> RequestParams:
-        if not self._captures:
-            return RequestParams(name, self._spans)
-        key = ChunkKey(f"tenant/{'u' * 32}/{name:>032}")
-        seen = tuple(span.key for span in self._spans)
-        fact = FactRef(FactId(name), 1)
-        capture = Capture(key, self._num_computed, NEW_TOKENS, seen, fact, 0)
-        return RequestParams(name, self._spans, capture)
-
-    def _scheduled(self, name: str) -> Any:
-        new = SimpleNamespace(
-            req_id=name, block_ids=self._blocks, num_computed_tokens=self._num_computed
+    def _request(self, user: User, handle: str, wire: Any) -> Any:
+        return SimpleNamespace(
+            request_id=handle,
+            kv_transfer_params=wire,
+            num_prompt_tokens=user.num_computed + self._num_new,
+            lora_request=None,
         )
+
+    def _scheduled(self, asked: list[tuple[User, Any]]) -> Any:
+        new = [
+            SimpleNamespace(
+                req_id=request.request_id,
+                block_ids=user.block_ids,
+                num_computed_tokens=user.num_computed,
+            )
+            for user, request in asked
+        ]
         cached = SimpleNamespace(
             req_ids=[], new_block_ids=[], num_computed_tokens=[], resumed_req_ids=set()
         )
         return SimpleNamespace(
-            scheduled_new_reqs=[new],
+            scheduled_new_reqs=new,
             scheduled_cached_reqs=cached,
-            num_scheduled_tokens={name: self._num_tokens - self._num_computed},
+            num_scheduled_tokens={request.request_id: self._num_new for _, request in asked},
         )
 
 
-def measure(num_spans: int, *, captures: bool, is_cold: bool) -> dict[str, float]:
-    """Median microseconds of each part; of "engine", less those of a request without params."""
-    requests, parts, without = Requests(num_spans, captures=captures), Parts(), Parts()
+class Packing:
+    """Packs events as they go over the socket, and sends them nowhere."""
+
+    def send(self, bodies: list[dict[str, Any]]) -> None:
+        bodies_to_wire(bodies)
+
+
+def measure(num_users: int, num_spans: int, *, captures: bool, is_cold: bool) -> dict[str, float]:
+    """Median microseconds of each part, per request; of "engine", less those of a request without
+    params."""
+    requests = Requests(num_users, num_spans, captures=captures)
+    parts, without = Parts(), Parts()
     other = np.ones(CACHE_BYTES // 8)
-    for index in range(REPEATS):
+    for index in range(max(MIN_REPEATS, REPEATS // num_users)):
         for is_ours in (False, True):
             if is_cold:
                 other += 1.0
             if is_ours:
-                requests.one(f"r{index}", parts)
-                continue
-            requests.one_without(without)
-    medians = parts.medians_us()
-    medians["engine"] -= statistics.median(without.samples("engine")) * 1e6
+                requests.step(f"r{index}", parts)
+            else:
+                requests.step_without(without)
+    medians = {part: parts.median_us(part, num_users) for part in PARTS}
+    medians["engine"] -= without.median_us("engine", num_users)
     return medians
 
 
 def main() -> None:
     figures = []
     for is_cold in (True, False):
-        requests = [(f"chat, k = {k}", k + 1, False) for k in (5, 10, 20, 50, 130)]
-        for name, num_spans, captures in [*requests, ("encode", NEIGHBOURS + 1, True)]:
-            medians = measure(num_spans, captures=captures, is_cold=is_cold)
+        chats = [(f"chat, k = {k}", 1, k + 1, False) for k in (5, 10, 20, 50, 130)]
+        encodes = [
+            (name, num_users, NEIGHBOURS + 1, True)
+            for name, num_users in (("encode", 1), (f"encode, {USERS} in a step", USERS))
+        ]
+        for name, num_users, num_spans, captures in [*chats, *encodes]:
+            medians = measure(num_users, num_spans, captures=captures, is_cold=is_cold)
             caches = "cold" if is_cold else "warm"
             rounded = {part: round(value, 1) for part, value in medians.items()}
             total = round(sum(medians.values()), 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -30,19 +31,22 @@ from inferscale_core.kernels.capture.reference import capture_quantised, capture
 from inferscale_core.kernels.compose import launch as compose_launch
 from inferscale_core.kernels.compose.reference import compose_layer, compose_quantised
 from inferscale_core.kernels.paged import KernelLayer, PagedGroup, Strides, group_layers
+from inferscale_core.kv.pieces import pieces_of
 from inferscale_core.kv.quantise import unpack_part
 from inferscale_core.kv.rope import RotaryTable, rotation, shift, unrotation
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
 from inferscale_core.memory.recipes import Storage
 from inferscale_core.vllm_connector.copiers import FusedCopier
+from inferscale_core.vllm_connector.copies import Copy
 from inferscale_core.vllm_connector.layout import PagedLayer
-from inferscale_core.vllm_connector.metadata import Copy
 
 LAYERS, SHAPE, BLOCK, BLOCKS, ROWS = 32, LayerShape(8, 128), 16, 4096, 65536
 SIZES = (30, 150, 300, 600, 1500, 3900, 15000)
 REQUEST_TOKENS = 1500
 """A request over 50 facts."""
+
+FACT_TOKENS, PAGE_TOKENS = 30, 4
 
 LAST_CHUNK = 900
 """Origins repeat after so many tokens, so that most tokens move."""
@@ -79,8 +83,9 @@ def setup(storage: Storage, num_tokens: int) -> Setup:
         layers.append(KernelLayer(index, view, strides, table, bias))
     layout = row_layout([SHAPE] * LAYERS, torch.bfloat16, storage)
     arena = Arena(ROWS, layout, device)
-    pages = torch.randperm(ROWS // 4, device=device)[: -(-num_tokens // 4)]
-    slots = (pages[:, None] * 4 + torch.arange(4, device=device)).reshape(-1)[:num_tokens]
+    pages = torch.randperm(ROWS // PAGE_TOKENS, device=device)[: -(-num_tokens // PAGE_TOKENS)]
+    within = torch.arange(PAGE_TOKENS, device=device)
+    slots = (pages[:, None] * PAGE_TOKENS + within).reshape(-1)[:num_tokens]
     places = torch.arange(num_tokens, device=device)
     block_ids = torch.randperm(BLOCKS, device=device)[: 2 * -(-num_tokens // BLOCK)]
     here, there = (ids[places // BLOCK] * BLOCK + places % BLOCK for ids in block_ids.chunk(2))
@@ -150,16 +155,30 @@ def host_ms(made: Setup) -> float:
     ]
     tables, biases = ([getattr(x, name) for x in made.layers] for name in ("table", "bias"))
     copier = FusedCopier(made.arena, paged, tables, biases)
-    lines = made.places.cpu().numpy()
-    per_request = range(0, lines.shape[1], REQUEST_TOKENS)
-    copies = [Copy("", lines[:, first : first + REQUEST_TOKENS]) for first in per_request]
+    per_request = range(0, made.places.shape[1], REQUEST_TOKENS)
+    copies = [
+        request_copy(min(REQUEST_TOKENS, made.places.shape[1] - first)) for first in per_request
+    ]
     samples = []
     for _ in range(200):
         torch.cuda.synchronize()
         started = time.perf_counter()
-        copier.inject(copies)
+        copier.inject(copier.lines(copies))
         samples.append((time.perf_counter() - started) * 1e3)
     return statistics.median(samples)
+
+
+def request_copy(num_tokens: int) -> Copy:
+    """A request over facts that lie here and there in the arena."""
+    pieces, done = b"", 0
+    while done < num_tokens:
+        count = min(FACT_TOKENS, num_tokens - done)
+        first = random.randrange(ROWS // PAGE_TOKENS - count)
+        pages = tuple(range(first, first + -(-count // PAGE_TOKENS)))
+        pieces += pieces_of(pages, PAGE_TOKENS, count, done % LAST_CHUNK)
+        done += count
+    blocks = random.sample(range(1, BLOCKS), -(-num_tokens // BLOCK))
+    return Copy("", 0, num_tokens, pieces, (blocks,), BLOCK)
 
 
 def copy_rate() -> float:

@@ -17,6 +17,12 @@ FIRST_CACHE_LINE = 3
 """Lines of a list of copies: arena slot, origin, position, then cache slots, one line for each KV
 cache group of the engine."""
 
+PAD_SLOT = -1
+"""No slot; skipped."""
+
+NULL_BLOCK = 0
+"""Stands where a sliding window has given up a block. Source: vLLM, v1/core/block_pool.py."""
+
 
 @dataclass(frozen=True, slots=True)
 class Strides:

@@ -414,7 +414,7 @@ class ChunkDirectory:
             fact=fact,
             num_tokens=num_tokens,
             prefix_keys=prefix_keys,
-            origins=np.arange(origin, origin + num_tokens, dtype=np.int64),
+            origin=origin,
             heat=1.0 if past is None else 1.0 + self.gpu.faded(*past),
             used_at=self.gpu.now,
         )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from inferscale_core.ids import ChunkKey
 from inferscale_core.kv.eviction import HALF_LIFE, EvictionQueue
 from inferscale_core.kv.pages import Pages
+from inferscale_core.kv.pieces import rows_of
 from inferscale_core.kv.readings import MAX_UNNOTED, Reading, Readings
 from inferscale_core.kv.tiers import Entry, Place, Tier
 
@@ -46,11 +47,9 @@ class Room:
     """Pages of places that are neither dropped nor permanent and have no `num_pins`."""
     _num_with_pins: int = 0
     _next_holder: int = 0
-    _offsets: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
         self.queue = EvictionQueue(self.pages.num_pages, self.tenant_share)
-        self._offsets = np.arange(self.pages.page_tokens, dtype=np.int64)
 
     def reserve(self, entry: Entry) -> Place | None:
         """A place that is being written; others give way for it. None, and nobody has given way,
@@ -61,8 +60,15 @@ class Room:
         self._next_holder += 1
         pages = self.pages.take(self._next_holder, entry.num_tokens)
         assert pages is not None, "room was made"
-        rows = self.rows_of(pages)[: entry.num_tokens]
-        place = Place(entry, self.tier, self._next_holder, num_pages, rows, entry.is_permanent)
+        place = Place(
+            entry,
+            self.tier,
+            self._next_holder,
+            num_pages,
+            pages,
+            self.pages.page_tokens,
+            entry.is_permanent,
+        )
         self.places[place.holder] = place
         self._num_with_pins += num_pages
         self.num_permanent += num_pages * place.is_permanent
@@ -155,10 +161,7 @@ class Room:
         return place.num_pins > 0 or not self._leave(place)
 
     def rows_of(self, pages: Sequence[int]) -> NDArray[np.int64]:
-        if not pages:
-            return _NO_ROWS
-        first = np.asarray(pages, dtype=np.int64)[:, None] * self.pages.page_tokens
-        return (first + self._offsets).reshape(-1)
+        return rows_of(pages, self.pages.page_tokens) if pages else _NO_ROWS
 
     def drain_freed(self) -> list[Place]:
         """Places freed since the last call."""

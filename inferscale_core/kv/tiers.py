@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from inferscale_core.ids import ChunkKey
 from inferscale_core.kv.eviction import RESTORE_COST, encode_cost
+from inferscale_core.kv.pieces import pieces_of, rows_of
 from inferscale_core.memory.facts import FactRef
 
 
@@ -32,10 +33,10 @@ class Tier(StrEnum):
     DISK = "disk"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Entry:
-    """A chunk, and where it is. origins: [num_tokens], int64: the position at which each token's
-    key was computed. is_published: it has been written once, so it can be asked for. readers: the
+    """A chunk, and where it is. origin: the position at which its first token's key was computed;
+    the others follow. is_published: it has been written once, so it can be asked for. readers: the
     chunks that saw this one, shared with the directory."""
 
     key: ChunkKey
@@ -43,7 +44,7 @@ class Entry:
     fact: FactRef | None
     num_tokens: int
     prefix_keys: tuple[ChunkKey, ...]
-    origins: NDArray[np.int64]
+    origin: int
     gpu: Place | None = None
     host: Place | None = None
     disk: Place | None = None
@@ -89,7 +90,8 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A chunk in one tier. rows: [num_tokens], int64: its rows there; empty on disk.
+    """A chunk in one tier. pages: its pages there; none on disk. pieces: [num_pieces, 3], int32,
+    as bytes, see `kv.pieces`: its rows and origins; empty where there are no pages.
 
     is_permanent: never evicted. num_pins: all but those of readings, which are not counted at each
     place (`kv.readings`). is_reported: somebody was told that its end is pending, and is told of
@@ -100,7 +102,8 @@ class Place:
     tier: Tier
     holder: int
     num_pages: int
-    rows: NDArray[np.int64]
+    pages: tuple[int, ...]
+    page_tokens: int
     is_permanent: bool
     num_pins: int = 1
     is_written: bool = False
@@ -108,17 +111,17 @@ class Place:
     is_reported: bool = False
     clock: float = 0.0
     num_tokens: int = field(init=False)
-    lines: bytes = field(init=False)
-    """[num_tokens, 2], int64: each token's row and origin. Bytes of many chunks are joined several
-    times as fast as arrays. Empty on disk."""
+    pieces: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.num_tokens = self.entry.num_tokens
-        lines = np.empty((len(self.rows), 2), dtype=np.int64)
-        if len(self.rows):
-            lines[:, 0] = self.rows
-            lines[:, 1] = self.entry.origins
-        self.lines = lines.tobytes()
+        entry = self.entry
+        self.num_tokens = entry.num_tokens
+        self.pieces = pieces_of(self.pages, self.page_tokens, entry.num_tokens, entry.origin)
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """[num_tokens], int64: the row of each token; empty on disk."""
+        return rows_of(self.pages, self.page_tokens)[: self.num_tokens]
 
     @property
     def tenant(self) -> str:

@@ -1,4 +1,4 @@
-"""The engine's block tables of requests that are captured, and token positions as slots.
+"""The engine's block tables of requests that are captured, and copies of prompt tokens.
 
 Source: vLLM 0.26 and 0.32, v1/core/sched/output.py (NewRequestData, CachedRequestData): block ids
 of a request are not consecutive; those of a running request arrive as additions, those of a
@@ -8,28 +8,23 @@ resumed one as a replacement.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE
+from inferscale_core.kv.pieces import PIECE_FIELDS
 from inferscale_core.kv.tiers import Place
-from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
+from inferscale_core.vllm_connector.copies import Copy
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
 
 
-_lines = attrgetter("lines")
+_pieces = attrgetter("pieces")
 
 BlockIds = tuple[list[int], ...]
 """For each KV cache group the ids of a request's blocks, in order."""
-
-NULL_BLOCK = 0
-"""Stands where a sliding window has given up a block. Source: vLLM, v1/core/block_pool.py."""
 
 
 class BlockTables:
@@ -111,28 +106,20 @@ def token_copy(
     first: int = 0,
 ) -> Copy:
     """The copy of prompt tokens `positions`; `places`, in the arena, hold those from `first` on."""
+    pieces = b"".join(map(_pieces, places))
+    if positions.start > first:
+        pieces = _without(pieces, positions.start - first)
     first_block, end_block = positions.start // block_size, -(-positions.stop // block_size)
-    # Of whole blocks, so that their slots are written at once; then those of `positions`.
-    num_lines = FIRST_CACHE_LINE + len(block_ids)
-    whole = np.empty((num_lines, end_block - first_block, block_size), dtype=np.int64)
-    for slots, ids in zip(whole[FIRST_CACHE_LINE:], block_ids, strict=True):
-        _write_slots(ids[first_block:end_block], block_size, slots)
-    offset = positions.start - first_block * block_size
-    lines = whole.reshape(num_lines, -1)[:, offset : offset + len(positions)]
-    joined = np.frombuffer(b"".join(map(_lines, places)), dtype=np.int64)
-    lines[:2] = joined.reshape(-1, 2)[positions.start - first : positions.stop - first].T
-    lines[2] = np.arange(positions.start, positions.stop)
-    return Copy(handle, lines)
+    own = tuple([ids[first_block:end_block] for ids in block_ids])
+    return Copy(handle, positions.start, len(positions), pieces, own, block_size)
 
 
-def _write_slots(block_ids: list[int], block_size: int, slots: NDArray[np.int64]) -> None:
-    """slots: [num_blocks, block_size], int64; PAD_SLOT in null blocks."""
-    starts = np.array(block_ids, dtype=np.int64) * block_size
-    np.add(starts[:, None], _offsets(block_size), out=slots)
-    if NULL_BLOCK in block_ids:
-        slots[starts == NULL_BLOCK] = PAD_SLOT
-
-
-@cache
-def _offsets(block_size: int) -> NDArray[np.int64]:
-    return np.arange(block_size)
+def _without(pieces: bytes, num_tokens: int) -> bytes:
+    """The pieces less so many tokens at the begin."""
+    numbers = np.frombuffer(pieces, dtype=np.int32).reshape(-1, PIECE_FIELDS)
+    ends = numbers[:, 1].cumsum()
+    kept = int(np.searchsorted(ends, num_tokens, side="right"))
+    left = numbers[kept:].copy()
+    num_cut = left[0, 1] - (ends[kept] - num_tokens)
+    left[0] += (num_cut, -num_cut, num_cut)
+    return left.tobytes()

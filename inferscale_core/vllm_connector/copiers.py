@@ -10,22 +10,32 @@ from torch import Tensor
 
 from inferscale_core.kernels.capture.reference import capture_quantised, capture_rows
 from inferscale_core.kernels.compose.reference import compose_layer, compose_quantised
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE, KernelLayer, PagedGroup, group_layers
+from inferscale_core.kernels.paged import (
+    FIRST_CACHE_LINE,
+    NULL_BLOCK,
+    PAD_SLOT,
+    KernelLayer,
+    PagedGroup,
+    group_layers,
+)
 from inferscale_core.kv.cache_codes import decode
 from inferscale_core.kv.rope import RotaryTable, Turn, rotation, shift, unrotation
 from inferscale_core.kv.storage import Arena
+from inferscale_core.vllm_connector.copies import Copy
 from inferscale_core.vllm_connector.layout import PagedLayer
-from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
 from inferscale_core.vllm_connector.staging import open_sender, plain_lines
 
 
 class Copier(Protocol):
-    """Both take all copies of a step at once, and issue their work on the current stream."""
+    """All take what a step copies at once, and issue their work on the current stream. lines: of
+    its tokens, as of `kernels.expand.reference`, on the arena's device."""
 
-    def inject(self, copies: Sequence[Copy]) -> None:
+    def lines(self, copies: Sequence[Copy]) -> Tensor: ...
+
+    def inject(self, lines: Tensor) -> None:
         """Arena rows to cache slots, keys moved to their positions."""
 
-    def capture(self, copies: Sequence[Copy]) -> None:
+    def capture(self, lines: Tensor) -> None:
         """Cache slots to arena rows, as the arena stores them."""
 
 
@@ -48,9 +58,12 @@ class TorchCopier:
         self._biases = biases or [None] * len(layers)
         self._num_groups = 1 + max(layer.group for layer in layers)
 
-    def inject(self, copies: Sequence[Copy]) -> None:
+    def lines(self, copies: Sequence[Copy]) -> Tensor:
+        return plain_lines(copies).to(self._arena.rows.device)
+
+    def inject(self, lines: Tensor) -> None:
         is_quantised = self._arena.layout.is_quantised
-        for arena_slots, origins, positions, cache_slots, indices in self._by_group(copies):
+        for arena_slots, origins, positions, cache_slots, indices in self._by_group(lines):
             turns: dict[int, Turn] = {}
             for index in indices:
                 table = self._tables[index]
@@ -63,8 +76,8 @@ class TorchCopier:
                 moved = self._composed(arena_slots, index, turns[id(table)])
                 self.layers[index].write(cache_slots, *moved)
 
-    def capture(self, copies: Sequence[Copy]) -> None:
-        for arena_slots, _, positions, cache_slots, indices in self._by_group(copies):
+    def capture(self, lines: Tensor) -> None:
+        for arena_slots, _, positions, cache_slots, indices in self._by_group(lines):
             for index in indices:
                 part = self._captured(cache_slots, index, positions)
                 self._arena.write_part(arena_slots, index, part)
@@ -100,15 +113,13 @@ class TorchCopier:
         )
 
     def _by_group(
-        self, copies: Sequence[Copy]
+        self, lines: Tensor
     ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, list[int]]]:
         """For each KV cache group arena slots, origins, positions, cache slots, and its layers."""
-        lines = plain_lines(copies, self._num_groups)
         for group in range(self._num_groups):
             own = lines[[0, 1, 2, FIRST_CACHE_LINE + group]]
             # The engine's write op reads slots as if contiguous, whatever their strides.
-            kept = own[:, own[3] != PAD_SLOT].contiguous()
-            columns = kept.to(self._arena.rows.device)
+            columns = own[:, own[3] != PAD_SLOT].contiguous()
             indices = [i for i, layer in enumerate(self.layers) if layer.group == group]
             yield columns[0], columns[1], columns[2], columns[3], indices
 
@@ -137,30 +148,31 @@ class FusedCopier:
             ]
             alike = group_layers(members, arena.layout, layers[0].block_size)
             self._groups.append((FIRST_CACHE_LINE + group, alike))
-        self._send = open_sender(arena.rows.device, num_groups)
+        self._send = open_sender(arena.rows.device)
         self._compile(num_groups)
 
-    def inject(self, copies: Sequence[Copy]) -> None:
+    def lines(self, copies: Sequence[Copy]) -> Tensor:
+        return self._send(copies)
+
+    def inject(self, lines: Tensor) -> None:
         from inferscale_core.kernels.compose.launch import compose
 
-        lines = self._send(copies)
         for cache_line, layers in self._groups:
             compose(self._arena.rows, layers, lines, cache_line)
 
-    def capture(self, copies: Sequence[Copy]) -> None:
+    def capture(self, lines: Tensor) -> None:
         from inferscale_core.kernels.capture.launch import capture
 
-        lines = self._send(copies)
         for cache_line, layers in self._groups:
             capture(self._arena.rows, layers, lines, cache_line)
 
     def _compile(self, num_groups: int) -> None:
-        """Launch both kernels with a token that they skip: the first request need not wait."""
-        lines = np.zeros((FIRST_CACHE_LINE + num_groups, 1), dtype=np.int64)
-        lines[FIRST_CACHE_LINE:] = PAD_SLOT
-        skipped = [Copy("", lines)]
-        self.inject(skipped)
-        self.capture(skipped)
+        """Launch all kernels with a token that they skip: the first request need not wait."""
+        piece = np.array([0, 1, 0], dtype=np.int32).tobytes()
+        block_ids = tuple([NULL_BLOCK] for _ in range(num_groups))
+        lines = self.lines([Copy("", 0, 1, piece, block_ids, self.layers[0].block_size)])
+        self.inject(lines)
+        self.capture(lines)
 
 
 def open_copier(

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from inferscale_core.errors import Unsupported
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE, PAD_SLOT
 from inferscale_core.kv.cache_codes import decode
 from inferscale_core.kv.key_means import KeyMeans, RankMeans
 from inferscale_core.kv.rope import RotaryTable, apply, unrotation
 from inferscale_core.kv.rows import LayerShape
+from inferscale_core.vllm_connector.copies import Copy
 from inferscale_core.vllm_connector.layout import PagedLayer
-from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
 from inferscale_core.vllm_connector.rotary import attention_parents
 from inferscale_core.vllm_connector.staging import plain_lines
 
@@ -41,17 +41,16 @@ class KeyMeter:
     def __init__(self, layers: Sequence[PagedLayer], tables: Sequence[RotaryTable]) -> None:
         self._layers = layers
         self._tables = tables
-        self._num_groups = 1 + max(layer.group for layer in layers)
         self._num_keys = [0] * len(layers)
         self._sums = [_zeros(layer) for layer in layers]
         self._squares = [_zeros(layer) for layer in layers]
 
     def add(self, copies: Sequence[Copy]) -> None:
         """copies: captures whose tokens are in the engine's caches."""
-        counted = [copy for copy in copies if copy.positions[0] > 0]
+        counted = [copy for copy in copies if copy.position > 0]
         if not counted:
             return
-        lines = plain_lines(counted, self._num_groups).to(self._layers[0].cache.device)
+        lines = plain_lines(counted).to(self._layers[0].cache.device)
         for index, layer in enumerate(self._layers):
             slots = lines[FIRST_CACHE_LINE + layer.group]
             is_held = slots != PAD_SLOT

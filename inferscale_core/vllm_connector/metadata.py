@@ -15,50 +15,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from inferscale_core.ids import ChunkKey, UserScope
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE
 from inferscale_core.kv.disk import DiskRecord
 from inferscale_core.kv.tiers import Tier
-
-PAD_SLOT = -1
-"""No slot; skipped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Tokens to copy between arena rows and the engine's slots, for one request.
-
-    lines: [3 + num_groups, num_tokens], int64, as the kernels read them: arena slot; origin, where
-    a token was when its key was computed; position, where it is in the request's prompt; then its
-    slot in each KV cache group, PAD_SLOT where the group holds no block for the token any more.
-    """
-
-    handle: str
-    lines: NDArray[np.int64]
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self.lines[0])
-
-    @property
-    def arena_slots(self) -> NDArray[np.int64]:
-        line: NDArray[np.int64] = self.lines[0]
-        return line
-
-    @property
-    def origins(self) -> NDArray[np.int64]:
-        line: NDArray[np.int64] = self.lines[1]
-        return line
-
-    @property
-    def positions(self) -> NDArray[np.int64]:
-        line: NDArray[np.int64] = self.lines[2]
-        return line
-
-    @property
-    def cache_slots(self) -> NDArray[np.int64]:
-        """[num_groups, num_tokens]."""
-        lines: NDArray[np.int64] = self.lines[FIRST_CACHE_LINE:]
-        return lines
+from inferscale_core.vllm_connector.copies import Copy
 
 
 @dataclass(frozen=True, slots=True)

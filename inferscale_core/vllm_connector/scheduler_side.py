@@ -30,10 +30,11 @@ from inferscale_core.memory.canonical import scope_of
 from inferscale_core.memory.spans import Spans
 from inferscale_core.vllm_connector.blocks import BlockTables, token_copy
 from inferscale_core.vllm_connector.config import ConnectorConfig
+from inferscale_core.vllm_connector.copies import Copy
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.idle_check import IdleCheck
 from inferscale_core.vllm_connector.idle_heap import IdleHeap
-from inferscale_core.vllm_connector.metadata import Copy, StepDone, StepMetadata
+from inferscale_core.vllm_connector.metadata import StepDone, StepMetadata
 from inferscale_core.vllm_connector.params import (
     Capture,
     Forget,

@@ -435,6 +435,6 @@ def _record(entry: Entry) -> DiskRecord:
         key=entry.key,
         fact=entry.fact,
         num_tokens=entry.num_tokens,
-        origin=int(entry.origins[0]),
+        origin=entry.origin,
         prefix_keys=entry.prefix_keys,
     )

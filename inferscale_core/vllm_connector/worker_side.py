@@ -153,7 +153,8 @@ class WorkerSide:
             self.arena.zero(self._on_device(step.zero))
         if step.inject:
             started = time.perf_counter()
-            self._started_copier.inject(step.inject)
+            copier = self._started_copier
+            copier.inject(copier.lines(step.inject))
             self._inject_ms[step.step_id] = (time.perf_counter() - started) * 1e3
         if step.tier_ops:
             assert self._mover is not None, "the scheduler side has tiers that this rank lacks"
@@ -163,7 +164,8 @@ class WorkerSide:
         if step.step_id == 0:
             return
         if step.capture:
-            self._started_copier.capture(step.capture)
+            copier = self._started_copier
+            copier.capture(copier.lines(step.capture))
             if self._meter is not None:
                 self._meter.add(step.capture)
 

@@ -14,7 +14,6 @@ import torch
 from inferscale_core.ids import ChunkKey
 from inferscale_core.kv.cache_codes import decode
 from inferscale_core.memory.recipes import Storage
-from inferscale_core.vllm_connector.metadata import Copy
 from tests.engine_kit import BLOCK, TinyEngine, logprob_differences, random_tokens
 from tests.tiny_models import LLAMA
 
@@ -71,9 +70,10 @@ def test_what_stays_comes_back_as_it_was(fp8: TinyEngine) -> None:
     count = BLOCK + 7
     source, target = BLOCK + np.arange(count), 40 * BLOCK + np.arange(count)
     rows, positions = np.arange(count), 9 + np.arange(count)
-    copier.capture([Copy("", np.stack([rows, positions, positions, source]))])
-    copier.inject([Copy("", np.stack([rows, positions, positions, target]))])
     device = worker.arena.rows.device
+    for copy, slots in ((copier.capture, source), (copier.inject, target)):
+        lines = np.stack([rows, positions, positions, slots])
+        copy(torch.from_numpy(lines).to(device))
     for layer in copier.layers:
         before = layer.read(torch.from_numpy(source).to(device))
         after = layer.read(torch.from_numpy(target).to(device))

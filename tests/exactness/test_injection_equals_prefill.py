@@ -170,7 +170,7 @@ def first_and_last_layer(
     worker, entry = engine.worker_side, engine.side.directory.get(key)
     device = worker.arena.rows.device
     slots = torch.from_numpy(entry.slots).to(device)
-    origins = torch.from_numpy(entry.origins).to(device)
+    origins = entry.origin + torch.arange(entry.num_tokens, device=device)
     places = torch.arange(entry.num_tokens, device=device)
     parts = []
     for layer in (0, len(worker.arena.layers) - 1):

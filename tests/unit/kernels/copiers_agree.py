@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inferscale_core.kernels.paged import PAD_SLOT
 from inferscale_core.kv.cache_codes import decode, encode
 from inferscale_core.kv.quantise import unpack_part
 from inferscale_core.kv.rope import RotaryTable
@@ -21,7 +22,6 @@ from inferscale_core.kv.storage import Arena
 from inferscale_core.memory.recipes import Storage
 from inferscale_core.vllm_connector.copiers import Copier, FusedCopier, TorchCopier
 from inferscale_core.vllm_connector.layout import PagedLayer
-from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
 
 BLOCKS, BLOCK, ROWS, POSITIONS = 6, 16, 32, 64
 SHAPES = (LayerShape(2, 32), LayerShape(1, 64), LayerShape(2, 32), LayerShape(2, 32))
@@ -76,7 +76,7 @@ def tables(device: str) -> list[RotaryTable]:
     return [made[shape.head_dim] for shape in SHAPES]
 
 
-def copies(blocks: range, positions: int) -> list[Copy]:
+def lines(blocks: range, positions: int, device: str) -> Tensor:
     """Two requests; the second group holds no block any more for the first tokens of each."""
     made = []
     for request, count in enumerate((5, 9)):
@@ -84,8 +84,8 @@ def copies(blocks: range, positions: int) -> list[Copy]:
         slots = blocks[request] * BLOCK + tokens
         cache_slots = np.stack([slots, np.where(tokens < 2, PAD_SLOT, slots + 1)])
         rows = 10 * request + tokens
-        made.append(Copy("", np.vstack([rows, 3 + tokens, positions + tokens, cache_slots])))
-    return made
+        made.append(np.vstack([rows, 3 + tokens, positions + tokens, cache_slots]))
+    return torch.from_numpy(np.concatenate(made, axis=1)).to(device)
 
 
 def moved(make: Any, storage: Storage, dtype: torch.dtype, device: str) -> tuple[Arena, list[Any]]:
@@ -94,8 +94,8 @@ def moved(make: Any, storage: Storage, dtype: torch.dtype, device: str) -> tuple
     paged = layers(dtype, device)
     biases = [BIAS.expand(s.num_kv_heads, s.head_dim).to(device) for s in SHAPES]
     copier: Copier = make(arena, paged, tables(device), biases)
-    copier.capture(copies(range(1, 3), 3))
-    copier.inject(copies(range(3, 5), 40))
+    copier.capture(lines(range(1, 3), 3, device))
+    copier.inject(lines(range(3, 5), 40, device))
     return arena, paged
 
 

@@ -6,9 +6,13 @@ import sys
 
 import pytest
 
-SCRIPTS = {"interpreted": "48 cases agree", "copiers_agree": "8 pairs agree"}
+SCRIPTS = {
+    "interpreted": "48 cases agree",
+    "copiers_agree": "8 pairs agree",
+    "expand_agrees": "18 steps agree",
+}
 """Fused kernels against their references: every storage, layout, head count, pairing, partial
-rotation and dtype; and both ways to copy, over two KV cache groups."""
+rotation and dtype; both ways to copy, over two KV cache groups; and where each token lies."""
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

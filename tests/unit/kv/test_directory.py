@@ -89,7 +89,7 @@ def test_a_chunk_that_is_gone_is_freed_without_the_garbage_collector(end: str) -
     directory.gpu.drain_freed()
     # The order gives up what is gone from it when it has grown or when its turn comes.
     directory.gpu.queue._order._heap.clear()
-    left = weakref.ref(entry.origins)
+    left = weakref.ref(entry)
     del entry
     assert left() is None
     directory.check_conservation()

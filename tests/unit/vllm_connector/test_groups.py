@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from inferscale_core.ids import ChunkKey, FactId
+from inferscale_core.kernels.paged import PAD_SLOT
 from inferscale_core.kv.rope import RotaryTable, apply, rotation
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
@@ -19,7 +20,7 @@ from inferscale_core.vllm_connector.config import ConnectorConfig
 from inferscale_core.vllm_connector.copiers import TorchCopier
 from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.layout import PagedLayer
-from inferscale_core.vllm_connector.metadata import PAD_SLOT, StepDone
+from inferscale_core.vllm_connector.metadata import StepDone
 from inferscale_core.vllm_connector.params import Capture, RequestParams
 from inferscale_core.vllm_connector.scheduler_side import SchedulerSide
 from inferscale_core.vllm_connector.sinks import MemorySink
@@ -148,7 +149,7 @@ def test_the_copier_follows_each_group_and_leaves_other_slots_alone() -> None:
     for layer in layers:
         slots = torch.from_numpy(copy.cache_slots[layer.group])
         layer.write(slots, apply(rotation(table, torch.arange(8)), key), value)
-    copier.capture([copy])
+    copier.capture(copier.lines([copy]))
     for cache in caches:
         cache.fill_(float("nan"))
 
@@ -156,7 +157,7 @@ def test_the_copier_follows_each_group_and_leaves_other_slots_alone() -> None:
     assert entry is not None
     assert entry.gpu is not None
     move = token_copy("h", [entry.gpu], ([9, 8, 7], [0, 8, 7]), BLOCK, range(0, 8))
-    copier.inject([move])
+    copier.inject(copier.lines([move]))
     full, window = caches
     expected = apply(rotation(table, torch.arange(8)), key)
     torch.testing.assert_close(full[9, :, :, :DIM], expected[:4].transpose(0, 1))

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from inferscale_core.errors import Unsupported
+from inferscale_core.kernels.paged import NULL_BLOCK
 from inferscale_core.kv.cache_codes import encode
 from inferscale_core.kv.key_means import key_means_of_ranks
 from inferscale_core.kv.rope import RotaryTable, apply, rotation
 from inferscale_core.kv.rows import LayerShape
+from inferscale_core.vllm_connector.copies import Copy
 from inferscale_core.vllm_connector.key_meter import (
     ONE_RANK,
     KeyMeter,
@@ -23,9 +25,8 @@ from inferscale_core.vllm_connector.key_meter import (
     rank_means,
 )
 from inferscale_core.vllm_connector.layout import PagedLayer
-from inferscale_core.vllm_connector.metadata import PAD_SLOT, Copy
 
-BLOCKS, BLOCK, POSITIONS = 6, 16, 128
+BLOCKS, BLOCK, POSITIONS = 8, 16, 128
 SHAPES = {"first": LayerShape(2, 32), "second": LayerShape(1, 64)}
 GROUPS = {"first": 0, "second": 1}
 SCALES = (0.5, 0.5)
@@ -45,6 +46,7 @@ class Bench:
             torch.randn(shape.num_kv_heads, shape.head_dim) * 5 for shape in SHAPES.values()
         ]
         self.seen: list[list[Tensor]] = [[], []]
+        self.copies: list[Copy] = []
 
     def _layer(self, name: str, shape: LayerShape) -> PagedLayer:
         size = (BLOCKS, shape.num_kv_heads, BLOCK, 2 * shape.head_dim)
@@ -54,24 +56,25 @@ class Bench:
             name, attention, cache, shape, BLOCK, GROUPS[name], "split_last", self.scales
         )
 
-    def capture(self, block: int, first: int, count: int, num_given_up: int = 0) -> Copy:
-        """Puts keys where the engine would; num_given_up: without a slot in the second group."""
-        tokens = np.arange(count, dtype=np.int64)
-        slots = block * BLOCK + tokens
-        given_up = np.where(tokens < num_given_up, PAD_SLOT, slots)
-        lines = np.stack([tokens, tokens, first + tokens, slots, given_up])
+    def capture(self, block: int, first: int, count: int, *, gives_up: bool = False) -> Copy:
+        """Puts keys where the engine would; gives_up: the second group holds no first block."""
+        begin = BLOCK - first % BLOCK  # Of its tokens so many are in the first block.
+        own = [2 * block, 2 * block + 1] if count > begin else [2 * block]
+        other = [NULL_BLOCK, *own[1:]] if gives_up else own
+        piece = np.array([0, count, first], dtype=np.int32).tobytes()
+        copy = Copy("", first, count, piece, (own, other), BLOCK)
+        at = torch.from_numpy(copy.cache_slots[0])
         for index, layer in enumerate(self.layers):
             shape = layer.shape
             key = self.common[index] + torch.randn(count, shape.num_kv_heads, shape.head_dim)
-            skipped = num_given_up if layer.group == 1 else 0
             if first:
-                self.seen[index].append(key[skipped:])
-            positions = torch.from_numpy(first + tokens)
+                self.seen[index].append(key[begin:] if gives_up and layer.group == 1 else key)
+            positions = torch.from_numpy(copy.positions)
             rotated = apply(rotation(self.tables[index], positions), key)
             coded = encode(rotated, self.scales and self.scales[0], self.dtype)
-            at = torch.from_numpy(slots)
             layer.cache[at // BLOCK, :, at % BLOCK, : shape.head_dim] = coded
-        return Copy("", lines)
+        self.copies.append(copy)
+        return copy
 
 
 def table(dim: int) -> RotaryTable:
@@ -92,7 +95,7 @@ def test_means_are_of_keys_without_position(dtype: torch.dtype) -> None:
 
 def test_what_begins_a_prompt_and_what_a_window_gave_up_are_left_out() -> None:
     bench = Bench()
-    bench.meter.add([bench.capture(1, 0, 16), bench.capture(2, 30, 12, num_given_up=4)])
+    bench.meter.add([bench.capture(1, 0, 16), bench.capture(2, 28, 12, gives_up=True)])
     assert bench.meter.num_keys == 8
     for seen, mean in zip(bench.seen, bench.meter.means(), strict=True):
         torch.testing.assert_close(mean.float(), torch.cat(seen).mean(0), rtol=0, atol=1e-4)
@@ -134,10 +137,7 @@ def test_two_ranks_put_the_means_of_a_model_together_and_take_their_own() -> Non
 def first_layer(bench: Bench) -> KeyMeter:
     """A meter of the first layer alone, over all that was captured."""
     meter = KeyMeter(bench.layers[:1], bench.tables[:1])
-    for block, keys in enumerate(bench.seen[0], start=1):
-        tokens = np.arange(len(keys), dtype=np.int64)
-        lines = np.stack([tokens, tokens, 5 + tokens, block * BLOCK + tokens])
-        meter.add([Copy("", lines)])
+    meter.add(bench.copies)
     return meter
 
 

@@ -1,47 +1,44 @@
-"""The copies of a step as one list, and pinned buffers that are written only when they are free."""
+"""The copies of a step as one vector, and pinned buffers that are written only when free."""
 
 from __future__ import annotations
+
+import random
 
 import numpy as np
 import pytest
 import torch
 
-from inferscale_core.vllm_connector.metadata import Copy
-from inferscale_core.vllm_connector.staging import (
-    RING_BUFFERS,
-    PinnedRing,
-    num_tokens_of,
-    write_lines,
-)
+from inferscale_core.kv.pieces import pieces_of
+from inferscale_core.vllm_connector.copies import lines_of
+from inferscale_core.vllm_connector.staging import RING_BUFFERS, PinnedRing
+from tests.unit.kernels.copy_factory import PAGE, random_copy
 
 
-def copy(start: int, count: int, num_groups: int = 2) -> Copy:
-    numbers = np.arange(start, start + count, dtype=np.int64)
-    slots = np.stack([numbers + 1000 * (group + 1) for group in range(num_groups)])
-    return Copy("handle", np.vstack([numbers, numbers + 100, numbers + 200, slots]))
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_hold_the_tokens_of_all_requests_and_a_slot_for_each_group(seed: int) -> None:
+    numbers = random.Random(seed)
+    made = [random_copy(numbers) for _ in range(numbers.randint(1, 5))]
+    expected = np.concatenate([lines for _, lines in made], axis=1)
+    assert np.array_equal(lines_of([one for one, _ in made]), expected)
 
 
-def test_lines_hold_the_tokens_of_all_requests_and_a_slot_for_each_group() -> None:
-    copies = [copy(0, 3), copy(50, 1), copy(7, 2)]
-    lines = np.full((5, num_tokens_of(copies)), -9, dtype=np.int64)
-    write_lines(copies, lines)
-    tokens = np.array([0, 1, 2, 50, 7, 8])
-    expected = [tokens, tokens + 100, tokens + 200, tokens + 1000, tokens + 2000]
-    assert np.array_equal(lines, np.stack(expected))
+def test_neighbouring_pages_make_one_piece() -> None:
+    pieces = np.frombuffer(pieces_of((3, 4, 5, 9), PAGE, 14, 100), dtype=np.int32).reshape(-1, 3)
+    assert pieces.tolist() == [[12, 12, 100], [36, 2, 112]]
 
 
 @pytest.mark.gpu
 def test_a_buffer_is_not_written_while_the_device_still_reads_it() -> None:
     """The device is kept busy, so that copies wait, while the ring goes round several times."""
     device = torch.device("cuda")
-    ring = PinnedRing(device, 1)
+    ring, numbers = PinnedRing(device), random.Random(0)
     busy = torch.randn(4096, 4096, device=device)
     sent = []
-    for turn in range(5 * RING_BUFFERS):
+    for _ in range(5 * RING_BUFFERS):
         for _ in range(20):
             busy = busy @ busy * 1e-4
-        sent.append(ring.to_device([copy(turn * 10_000, 5000, 1)]))
-    for turn, lines in enumerate(sent):
-        numbers = torch.arange(turn * 10_000, turn * 10_000 + 5000)
-        assert torch.equal(lines[0].cpu(), numbers)
-        assert torch.equal(lines[3].cpu(), numbers + 1000)
+        made = [random_copy(numbers) for _ in range(40)]
+        expected = np.concatenate([lines for _, lines in made], axis=1)
+        sent.append((ring.to_device([one for one, _ in made]), expected))
+    for lines, expected in sent:
+        assert np.array_equal(lines.cpu().numpy(), expected)

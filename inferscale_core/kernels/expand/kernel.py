@@ -1,0 +1,57 @@
+"""Expand in one launch: a program takes PIECES pieces of one request."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["num_pieces", "num_requests", "num_blocks", "num_tokens"])
+def expand_kernel(
+    packed_ptr,
+    lines_ptr,
+    num_pieces,
+    num_requests,
+    num_blocks,
+    num_tokens,
+    NUM_GROUPS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    NULL_BLOCK: tl.constexpr,
+    PAD_SLOT: tl.constexpr,
+    FIRST_CACHE_LINE: tl.constexpr,
+    PIECE_FIELDS: tl.constexpr,
+    REQUEST_FIELDS: tl.constexpr,
+    PIECES: tl.constexpr,
+    PIECE_TOKENS: tl.constexpr,
+):
+    """packed: int32, see `packed`. lines: [FIRST_CACHE_LINE + NUM_GROUPS, num_tokens], int64."""
+    offsets = packed_ptr + PIECE_FIELDS * num_pieces
+    request = offsets + num_pieces + REQUEST_FIELDS * tl.program_id(0)
+    block_ids = offsets + num_pieces + REQUEST_FIELDS * num_requests
+    first = tl.load(request)
+    count = tl.load(request + 1)
+    shift = tl.load(request + 2)
+    block = tl.load(request + 3)
+
+    piece = tl.program_id(1) * PIECES + tl.arange(0, PIECES)[:, None]  # [PIECES, 1]
+    is_piece = piece < count
+    fields = packed_ptr + PIECE_FIELDS * (first + piece)
+    row = tl.load(fields, mask=is_piece, other=0).to(tl.int64)
+    num_of_piece = tl.load(fields + 1, mask=is_piece, other=0)
+    origin = tl.load(fields + 2, mask=is_piece, other=0).to(tl.int64)
+    offset = tl.load(offsets + first + piece, mask=is_piece, other=0)
+
+    within = tl.arange(0, PIECE_TOKENS)[None, :]  # [1, PIECE_TOKENS]
+    mask = is_piece & (within < num_of_piece)  # [PIECES, PIECE_TOKENS]
+    token = offset + within
+    position = token + shift
+    out = lines_ptr + token
+    stride = tl.cast(num_tokens, tl.int64)
+    tl.store(out, row + within, mask=mask)
+    tl.store(out + stride, origin + within, mask=mask)
+    tl.store(out + 2 * stride, position.to(tl.int64), mask=mask)
+    for group in tl.static_range(NUM_GROUPS):
+        place = group * num_blocks + block + position // BLOCK_SIZE
+        found = tl.load(block_ids + place, mask=mask, other=NULL_BLOCK).to(tl.int64)
+        slot = tl.where(found == NULL_BLOCK, PAD_SLOT, found * BLOCK_SIZE + position % BLOCK_SIZE)
+        tl.store(out + (FIRST_CACHE_LINE + group) * stride, slot, mask=mask)

@@ -1,0 +1,106 @@
+"""What a step copies between arena and cache, request by request, and all of it as one vector.
+
+Host work grows with the chunks of a request, not with its tokens: those are told apart on the
+device (`kernels.expand`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferscale_core.kernels.expand.packed import PackedShape
+from inferscale_core.kernels.expand.reference import expand_lines
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE
+from inferscale_core.kv.pieces import PIECE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Consecutive prompt tokens to copy between arena rows and the engine's slots, for one request.
+
+    position: of the first. pieces: [num_pieces, 3], int32, as bytes, see `kv.pieces`: the tokens'
+    arena rows and origins, an origin being where a token was when its key was computed. block_ids:
+    for each KV cache group those of the prompt's blocks from `position // block_size` on, to the
+    last token's.
+
+    The properties are int64 arrays of its tokens, made anew by each call.
+    """
+
+    handle: str
+    position: int
+    num_tokens: int
+    pieces: bytes
+    block_ids: tuple[list[int], ...]
+    block_size: int
+
+    @property
+    def num_pieces(self) -> int:
+        return len(self.pieces) // PIECE_BYTES
+
+    @property
+    def arena_slots(self) -> NDArray[np.int64]:
+        return self._line(0)
+
+    @property
+    def origins(self) -> NDArray[np.int64]:
+        return self._line(1)
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        return self._line(2)
+
+    @property
+    def cache_slots(self) -> NDArray[np.int64]:
+        """[num_groups, num_tokens]; PAD_SLOT where the group holds no block any more."""
+        slots: NDArray[np.int64] = lines_of([self])[FIRST_CACHE_LINE:]
+        return slots
+
+    def _line(self, index: int) -> NDArray[np.int64]:
+        line: NDArray[np.int64] = lines_of([self])[index]
+        return line
+
+
+def lines_of(copies: Sequence[Copy]) -> NDArray[np.int64]:
+    """[3 + num_groups, num_tokens], int64, of all copies: see `kernels.expand.reference`."""
+    shape = packed_shape(copies)
+    packed = np.empty(shape.length, dtype=np.int32)
+    pack(copies, shape, packed)
+    return expand_lines(packed, shape, copies[0].block_size)
+
+
+def packed_shape(copies: Sequence[Copy]) -> PackedShape:
+    num_pieces = [copy.num_pieces for copy in copies]
+    return PackedShape(
+        num_pieces=sum(num_pieces),
+        num_requests=len(copies),
+        num_groups=len(copies[0].block_ids),
+        num_blocks=sum(len(copy.block_ids[0]) for copy in copies),
+        num_tokens=sum(copy.num_tokens for copy in copies),
+        max_pieces=max(num_pieces),
+    )
+
+
+def pack(copies: Sequence[Copy], shape: PackedShape, packed: NDArray[np.int32]) -> None:
+    """Write the copies as `kernels.expand.packed` says. packed: at least shape.length numbers."""
+    pieces, offsets, requests, block_ids = shape.parts(packed)
+    joined = np.frombuffer(b"".join([copy.pieces for copy in copies]), dtype=np.int32)
+    pieces[:] = joined.reshape(pieces.shape)
+    offsets[0] = 0
+    np.cumsum(pieces[:-1, 1], out=offsets[1:])
+    rows = []
+    num_pieces = num_blocks = num_tokens = 0
+    for copy in copies:
+        count = copy.num_pieces
+        block = num_blocks - copy.position // copy.block_size
+        rows.append((num_pieces, count, copy.position - num_tokens, block))
+        num_pieces += count
+        num_blocks += len(copy.block_ids[0])
+        num_tokens += copy.num_tokens
+    requests[:] = rows
+    for group, ids in enumerate(block_ids):
+        ids[:] = list(chain.from_iterable(copy.block_ids[group] for copy in copies))

@@ -1,0 +1,38 @@
+"""Run as a script: the expand kernel makes the lines that its reference makes.
+
+A process of its own, since TRITON_INTERPRET must be set before the kernels are imported.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+
+import numpy as np
+import torch
+
+from inferscale_core.kernels.expand.launch import PIECES_PER_PROGRAM, expand
+from inferscale_core.vllm_connector.copies import pack, packed_shape
+from tests.unit.kernels.copy_factory import random_copy
+
+
+def main() -> None:
+    device, numbers = sys.argv[1], random.Random(0)
+    count = most = 0
+    for num_groups, block_size, num_requests in itertools.product((1, 2, 3), (16, 128), (1, 2, 7)):
+        made = [random_copy(numbers, num_groups, block_size) for _ in range(num_requests)]
+        copies = [one for one, _ in made]
+        shape = packed_shape(copies)
+        packed = np.empty(shape.length, dtype=np.int32)
+        pack(copies, shape, packed)
+        lines = expand(torch.from_numpy(packed).to(device), shape, block_size)
+        expected = np.concatenate([wanted for _, wanted in made], axis=1)
+        assert np.array_equal(lines.cpu().numpy(), expected), (num_groups, block_size, shape)
+        count, most = count + 1, max(most, shape.max_pieces)
+    assert most > 2 * PIECES_PER_PROGRAM, "several programs were to share a request"
+    print(f"{count} steps agree")
+
+
+if __name__ == "__main__":
+    main()
