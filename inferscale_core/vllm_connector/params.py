@@ -1,22 +1,24 @@
 """What a request tells the connector, under `kv_transfer_params` in its `extra_args`.
 
-Plain values, since the engine ships them between processes. A long list is one string, since the
-engine also walks and copies the parameters of every request item by item. The scheduler side
-parses them once, a list at a time, and a malformed set never raises there: the request is prefilled
-as text and a `rejected` event says why.
+One value of bytes: the engine walks, copies and ships the parameters of every request item by item.
+They are MessagePack, and what a field may hold stands in its type, so the scheduler side reads and
+checks them in one call of a library in C. A malformed set never raises there: the request is
+prefilled as text and a `rejected` event says why.
 
     handle       unique per request
-    span_keys    a line for each span
-    span_tokens  their token counts, four bytes each in this machine's order
-    capture, forget, adopt  what else is asked for, each a mapping
+    span_keys    of each span
+    span_tokens  their token counts
+    capture, forget, adopt  what else is asked for
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.memory.facts import FactRef
@@ -24,7 +26,11 @@ from inferscale_core.memory.spans import Span, Spans
 
 PARAMS_KEY = "inferscale"
 MAX_SPANS = 1024
-_COUNT_BYTES = array("I").itemsize
+
+_Key = Annotated[ChunkKey, Meta(min_length=1)]
+_Text = Annotated[str, Meta(min_length=1)]
+_Positive = Annotated[int, Meta(ge=1)]
+_Natural = Annotated[int, Meta(ge=0)]
 
 
 class Capture(NamedTuple):
@@ -52,9 +58,9 @@ class Forget:
     turn_ids do the same for turns. `version` fences captures planned before it.
     """
 
-    scope: UserScope
+    scope: Annotated[UserScope, Meta(min_length=1)]
     fact_ids: tuple[FactId, ...]
-    version: int
+    version: _Natural
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,10 @@ class Adopt:
     planned_version: refused like a capture when something was forgotten after it.
     """
 
-    scope: UserScope
-    sealed_key: str = field(repr=False)
-    wanted: tuple[ChunkKey, ...]
-    planned_version: int
+    scope: Annotated[UserScope, Meta(min_length=1)]
+    sealed_key: _Text = field(repr=False)
+    wanted: tuple[_Key, ...]
+    planned_version: _Natural
 
 
 class RequestParams(NamedTuple):
@@ -86,175 +92,122 @@ class RequestParams(NamedTuple):
     adopt: Adopt | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """The value of `kv_transfer_params`."""
+        """The value of `kv_transfer_params`. Raises UnicodeEncodeError for half a character."""
         spans = Spans.of(self.spans)
-        body: dict[str, Any] = {
-            "handle": self.handle,
-            "span_keys": "\n".join(spans.keys),
-            "span_tokens": array("I", spans.counts).tobytes(),
-        }
-        if self.capture:
-            body["capture"] = _capture_to_wire(self.capture, spans)
-        if self.forget:
-            forget = self.forget
-            body["forget"] = {
-                "scope": forget.scope,
-                "fact_ids": list(forget.fact_ids),
-                "version": forget.version,
-            }
-        if self.adopt:
-            adopt = self.adopt
-            body["adopt"] = {
-                "scope": adopt.scope,
-                "sealed_key": adopt.sealed_key,
-                "wanted": "\n".join(adopt.wanted),
-                "planned_version": adopt.planned_version,
-            }
-        return {PARAMS_KEY: body}
+        body = _Body(
+            handle=self.handle,
+            span_keys=tuple(spans.keys),
+            span_tokens=tuple(spans.counts),
+            capture=_capture_to_wire(self.capture, spans) if self.capture else None,
+            forget=self.forget,
+            adopt=self.adopt,
+        )
+        return {PARAMS_KEY: _encoder.encode(body)}
 
 
 class MalformedParams(ValueError):
     """Says which part is wrong. Caught by the scheduler side; never leaves it."""
 
 
-def params_from_wire(wire: Mapping[str, Any] | None) -> RequestParams | None:
-    """None when the request carries none of ours. Raises MalformedParams."""
-    if not isinstance(wire, Mapping) or PARAMS_KEY not in wire:
+def params_from_wire(wire: object) -> RequestParams | None:
+    """wire: what stands under `kv_transfer_params`, whatever it is. None when the request carries
+    none of ours. Raises MalformedParams."""
+    if not isinstance(wire, dict) or PARAMS_KEY not in wire:
         return None
-    body = wire[PARAMS_KEY]
-    if not isinstance(body, Mapping):
-        raise MalformedParams("not a mapping")
-    handle = _text(body, "handle")
-    spans = _spans(body)
-    return RequestParams(
-        handle=handle,
-        spans=spans,
-        capture=_capture(body.get("capture"), spans),
-        forget=_forget(body.get("forget")),
-        adopt=_adopt(body.get("adopt")),
-    )
-
-
-def _spans(body: Mapping[str, Any]) -> Spans:
-    keys = _lines(body, "span_keys", default="")
-    counts = _counts(body.get("span_tokens", b""))
-    if len(keys) > MAX_SPANS:
-        raise MalformedParams(f"span_keys: more than {MAX_SPANS}")
+    try:
+        body = _bodies.decode(wire[PARAMS_KEY])
+    except _UNREADABLE as problem:
+        raise MalformedParams(_reason(problem)) from None
+    keys, counts = body.span_keys, body.span_tokens
     if len(keys) != len(counts):
         raise MalformedParams("span_tokens: not one count for each of span_keys")
-    return Spans(keys, counts)
-
-
-def _counts(value: Any) -> list[int]:
-    if not isinstance(value, bytes) or len(value) % _COUNT_BYTES:
-        raise MalformedParams("span_tokens: not token counts")
-    counts = array("I", value).tolist()
-    if 0 in counts:
-        raise MalformedParams("span_tokens: a token count is not positive")
-    return counts
-
-
-def _capture_to_wire(capture: Capture, spans: Spans) -> dict[str, Any]:
-    """Its prefix is not said again where it is just the spans."""
-    wire = {
-        "key": capture.key,
-        "start": capture.start,
-        "num_tokens": capture.num_tokens,
-        "fact": [capture.fact.fact_id, capture.fact.revision] if capture.fact else None,
-        "planned_version": capture.planned_version,
-        "planned_at": capture.planned_at,
-    }
-    if list(capture.prefix_keys) != list(spans.keys):
-        wire["prefix_keys"] = "\n".join(capture.prefix_keys)
-    return wire
-
-
-def _capture(value: Any, spans: Spans) -> Capture | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise MalformedParams("capture: not a mapping")
-    match value.get("fact"):
-        case None:
-            fact = None
-        case [str(fact_id), int(revision)]:
-            fact = FactRef(FactId(fact_id), revision)
-        case _:
-            raise MalformedParams("capture.fact: not [id, revision]")
-    return Capture(
-        key=ChunkKey(_text(value, "key")),
-        start=_count(value, "start", minimum=0),
-        num_tokens=_count(value, "num_tokens", minimum=1),
-        prefix_keys=tuple(_lines(value, "prefix_keys") if "prefix_keys" in value else spans.keys),
-        fact=fact,
-        planned_version=_count(value, "planned_version", minimum=0),
-        planned_at=_seconds(value, "planned_at"),
+    capture = body.capture
+    return RequestParams(
+        body.handle,
+        Spans(keys, counts),
+        None if capture is None else _capture(capture, keys),
+        body.forget,
+        body.adopt,
     )
 
 
-def _forget(value: Any) -> Forget | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise MalformedParams("forget: not a mapping")
-    return Forget(
-        scope=UserScope(_text(value, "scope")),
-        fact_ids=tuple(FactId(fact_id) for fact_id in _texts(value, "fact_ids")),
-        version=_count(value, "version", minimum=0),
-    )
-
-
-def _adopt(value: Any) -> Adopt | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise MalformedParams("adopt: not a mapping")
-    return Adopt(
-        scope=UserScope(_text(value, "scope")),
-        sealed_key=_text(value, "sealed_key"),
-        wanted=tuple(_lines(value, "wanted")),
-        planned_version=_count(value, "planned_version", minimum=0),
-    )
-
-
-def _text(body: Mapping[str, Any], name: str) -> str:
-    value = body.get(name)
-    if not isinstance(value, str) or not value:
-        raise MalformedParams(f"{name}: not a non-empty string")
-    return value
-
-
-def _texts(body: Mapping[str, Any], name: str) -> list[str]:
-    value = body.get(name)
-    if not isinstance(value, Sequence) or not all(isinstance(item, str) for item in value):
-        raise MalformedParams(f"{name}: not a list of strings")
-    return list(value)
-
-
-def _lines(body: Mapping[str, Any], name: str, default: str | None = None) -> list[ChunkKey]:
-    value = body.get(name, default)
-    if not isinstance(value, str):
-        raise MalformedParams(f"{name}: not a string")
-    if not value:
-        return []
-    lines = value.split("\n")
-    if "" in lines:
-        raise MalformedParams(f"{name}: an empty key")
-    return cast(list[ChunkKey], lines)
-
-
-def _seconds(body: Mapping[str, Any], name: str) -> float:
-    value = body.get(name, 0.0)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise MalformedParams(f"{name}: not a number")
+def handle_of(wire: Any) -> str:
+    """The handle of a request whose params are malformed; empty when it cannot be read either."""
     try:
-        return float(value)
-    except OverflowError:
-        raise MalformedParams(f"{name}: too large") from None
+        return _handles.decode(wire[PARAMS_KEY]).handle
+    except (*_UNREADABLE, KeyError):
+        return ""
 
 
-def _count(body: Mapping[str, Any], name: str, *, minimum: int) -> int:
-    value = body.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise MalformedParams(f"{name}: not an integer of at least {minimum}")
-    return value
+class _Capture(msgspec.Struct, gc=False, omit_defaults=True):
+    """seen: `prefix_keys`, or with how many of the spans left out they are just the others: the
+    header, which is no part of them, stands before them."""
+
+    key: _Key
+    start: _Natural
+    num_tokens: _Positive
+    seen: _Natural | tuple[_Key, ...]
+    planned_version: _Natural
+    planned_at: Annotated[float, Meta(ge=0)] = 0.0
+    fact: FactRef | None = None
+
+
+class _Body(msgspec.Struct, gc=False, omit_defaults=True):
+    handle: _Text
+    span_keys: Annotated[tuple[_Key, ...], Meta(max_length=MAX_SPANS)] = ()
+    span_tokens: tuple[_Positive, ...] = ()
+    capture: _Capture | None = None
+    forget: Forget | None = None
+    adopt: Adopt | None = None
+
+
+class _Handle(msgspec.Struct):
+    """Just that; what else there is, is passed over unread."""
+
+    handle: str
+
+
+_encoder = msgspec.msgpack.Encoder()
+_bodies = msgspec.msgpack.Decoder(_Body)
+_handles = msgspec.msgpack.Decoder(_Handle)
+
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError)
+"""All that a decoder raises: of other types, no bytes, half characters, and what is nested or said
+to be long without end."""
+
+
+def _reason(problem: BaseException) -> str:
+    """Begins with the field, where one can be named."""
+    text, _, path = str(problem).partition(" - at `$.")
+    return f"{path.rstrip('`')}: {text}" if path else text
+
+
+def _capture_to_wire(capture: Capture, spans: Spans) -> _Capture:
+    num_unseen = len(spans) - len(capture.prefix_keys)
+    is_rest = num_unseen >= 0 and tuple(spans.keys[num_unseen:]) == capture.prefix_keys
+    return _Capture(
+        key=capture.key,
+        start=capture.start,
+        num_tokens=capture.num_tokens,
+        seen=num_unseen if is_rest else capture.prefix_keys,
+        planned_version=capture.planned_version,
+        planned_at=capture.planned_at,
+        fact=capture.fact,
+    )
+
+
+def _capture(wire: _Capture, span_keys: tuple[ChunkKey, ...]) -> Capture:
+    seen = wire.seen
+    if isinstance(seen, int):
+        if seen > len(span_keys):
+            raise MalformedParams("capture.seen: more than there are spans")
+        seen = span_keys[seen:]
+    return Capture(
+        wire.key,
+        wire.start,
+        wire.num_tokens,
+        seen,
+        wire.fact,
+        wire.planned_version,
+        wire.planned_at,
+    )

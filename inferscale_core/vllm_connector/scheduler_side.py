@@ -40,6 +40,7 @@ from inferscale_core.vllm_connector.params import (
     Forget,
     MalformedParams,
     RequestParams,
+    handle_of,
     params_from_wire,
 )
 from inferscale_core.vllm_connector.requests import RequestState
@@ -234,31 +235,26 @@ class SchedulerSide:
     @staticmethod
     def _check(params: RequestParams, spans: Spans, request: Request) -> int:
         """Tokens that the spans hold."""
-        num_spans = spans.num_tokens
-        if num_spans >= request.num_prompt_tokens:
+        keys, num_prompt = spans.keys, request.num_prompt_tokens
+        num_spans = sum(spans.counts)
+        if num_spans >= num_prompt:
             raise MalformedParams("spans: as long as the prompt or longer")
-        if len(set(spans.keys)) != len(spans):
+        if len(set(keys)) != len(keys):
             raise MalformedParams("spans: a key is named twice")
         if request.lora_request is not None:
             raise MalformedParams("a request with an adapter takes no chunks and gives none")
         capture = params.capture
         if capture is None:
             return num_spans
-        if capture.start + capture.num_tokens > request.num_prompt_tokens:
+        if capture.start + capture.num_tokens > num_prompt:
             raise MalformedParams("capture: reaches beyond the prompt")
         if capture.start < num_spans:
             raise MalformedParams("capture: starts inside the spans")
         return num_spans
 
     def _reject(self, request: Request, reason: str) -> None:
-        wire = request.kv_transfer_params
-        body = wire.get("inferscale") if isinstance(wire, dict) else None
-        handle = body.get("handle") if isinstance(body, dict) else None
-        self._events.emit(
-            EventKind.REJECTED,
-            handle=handle if isinstance(handle, str) else "",
-            reason=reason,
-        )
+        handle = handle_of(request.kv_transfer_params)
+        self._events.emit(EventKind.REJECTED, handle=handle, reason=reason)
 
     def _forget(self, handle: str, command: Forget) -> None:
         forgotten = self.directory.forget(command.scope, command.fact_ids, command.version)

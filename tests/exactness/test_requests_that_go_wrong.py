@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from array import array
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -14,7 +14,7 @@ from inferscale_core.kv.tiers import Tier
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.spans import Span
 from inferscale_core.vllm_connector.events import EventKind
-from inferscale_core.vllm_connector.params import Capture, RequestParams
+from inferscale_core.vllm_connector.params import MAX_SPANS, Capture, RequestParams
 from tests.engine_kit import BLOCK, TinyEngine, logprob_differences, random_tokens
 
 pytestmark = pytest.mark.engine
@@ -37,37 +37,42 @@ def raw(engine: TinyEngine, prompt: list[int], wire: Any) -> Any:
     return engine.llm.generate(prompts, sampling, use_tqdm=False)[0]
 
 
-def spans(keys: str, *counts: int) -> dict[str, Any]:
-    tokens = array("I", counts).tobytes()
-    return {"inferscale": {"handle": "x", "span_keys": keys, "span_tokens": tokens}}
+def packed(**fields: Any) -> dict[str, Any]:
+    return {"inferscale": msgspec.msgpack.encode({"handle": "x", **fields})}
+
+
+def spans(keys: list[str], *counts: int) -> dict[str, Any]:
+    return packed(span_keys=keys, span_tokens=counts)
+
+
+def capture(**fields: Any) -> dict[str, Any]:
+    whole = {"key": "a/b/c", "start": 40, "num_tokens": 10, "seen": 0, "planned_version": 0}
+    return packed(capture={**whole, "fact": {"fact_id": "f", "revision": 1}, **fields})
 
 
 MALFORMED = {
-    "not a mapping": {"inferscale": 7},
-    "no handle": {"inferscale": {"span_keys": "", "span_tokens": b""}},
-    "spans is a list": {"inferscale": {"handle": "x", "span_keys": ["k"], "span_tokens": [5]}},
-    "a span of no tokens": spans("k", 0),
-    "a span of endless tokens": spans("k", 2**32 - 1),
-    "counts as text": {"inferscale": {"handle": "x", "span_keys": "k", "span_tokens": "5"}},
-    "a span without a count": spans("k"),
-    "spans longer than the prompt": spans("k", 10000),
-    "spans as long as the prompt": spans("k", 50),
-    "one key twice": spans("k\nk", 5, 5),
-    "a capture beyond the prompt": {
-        "inferscale": {
-            "handle": "x",
-            "capture": {
-                "key": "a/b/c",
-                "start": 40,
-                "num_tokens": 40,
-                "prefix_keys": "",
-                "fact": ["f", 1],
-                "planned_version": 0,
-            },
-        }
-    },
-    "a capture of nothing": {"inferscale": {"handle": "x", "capture": {"key": "k", "start": 0}}},
-    "a forget without a scope": {"inferscale": {"handle": "x", "forget": {"fact_ids": []}}},
+    "no bytes": {"inferscale": 7},
+    "a mapping": {"inferscale": {"handle": "x"}},
+    "bytes that are no message": {"inferscale": b"\xc1"},
+    "a message cut off": {"inferscale": spans(["k"], 5)["inferscale"][:-1]},
+    "not a mapping": {"inferscale": msgspec.msgpack.encode(["x"])},
+    "no handle": {"inferscale": msgspec.msgpack.encode({"span_keys": [], "span_tokens": []})},
+    "spans is a string": packed(span_keys="k", span_tokens=[5]),
+    "a span of no tokens": spans(["k"], 0),
+    "a span of endless tokens": spans(["k"], 2**64 - 1),
+    "a span without a name": spans([""], 5),
+    "counts as text": packed(span_keys=["k"], span_tokens=["5"]),
+    "counts as bytes": packed(span_keys=["k"], span_tokens=b"\5\0\0\0"),
+    "a span without a count": spans(["k"]),
+    "more spans than there may be": spans(["k"] * (MAX_SPANS + 1), *[1] * (MAX_SPANS + 1)),
+    "spans longer than the prompt": spans(["k"], 10000),
+    "spans as long as the prompt": spans(["k"], 50),
+    "one key twice": spans(["k", "k"], 5, 5),
+    "a capture beyond the prompt": capture(num_tokens=40),
+    "a capture of nothing": capture(num_tokens=0),
+    "a capture that saw more than there is": capture(seen=1),
+    "a capture planned at no time": capture(planned_at=float("nan")),
+    "a forget without a scope": packed(forget={"fact_ids": [], "version": 1}),
 }
 
 

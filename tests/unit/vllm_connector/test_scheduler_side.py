@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -174,8 +175,10 @@ class Engine:
         params, num_tokens = self._params(f"r{len(self.asked)}")
         wire = params.to_wire()
         if self.numbers.random() < 0.05:
-            part = self.numbers.choice([name for name in wire["inferscale"] if name != "handle"])
-            wire["inferscale"][part] = self.numbers.choice(NONSENSE)
+            body = msgspec.msgpack.decode(wire["inferscale"])
+            part = self.numbers.choice([name for name in body if name != "handle"] or ["capture"])
+            body[part] = self.numbers.choice(NONSENSE)
+            wire["inferscale"] = msgspec.msgpack.encode(body)
         request = Asked(params.handle, params, wire, num_tokens)
         self.asked[params.handle] = request
         self.side.new_request(request)  # type: ignore[arg-type]
