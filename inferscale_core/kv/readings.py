@@ -10,7 +10,7 @@ the uses are noted: some requests later, or before eviction compares what chunks
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from inferscale_core.kv.tiers import Place
 
@@ -19,8 +19,7 @@ MAX_UNNOTED = 32
 is, so that it comes to this only when every step admits requests."""
 
 
-@dataclass(slots=True, eq=False)
-class Reading:
+class Reading(msgspec.Struct, eq=False, gc=False):
     """now: uses of the tier up to and with this one. clock: of eviction, when it began."""
 
     places: list[Place]

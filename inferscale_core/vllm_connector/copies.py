@@ -7,9 +7,9 @@ device (`kernels.expand`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +19,7 @@ from inferscale_core.kernels.paged import FIRST_CACHE_LINE
 from inferscale_core.kv.pieces import PIECE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True, gc=False):
     """Consecutive prompt tokens to copy between arena rows and the engine's slots, for one request.
 
     position: of the first. pieces: [num_pieces, 3], int32, as bytes, see `kv.pieces`: the tokens'

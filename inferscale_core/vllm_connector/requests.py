@@ -10,7 +10,7 @@ What the engine has computed need not be supplied, wherever it lies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from inferscale_core.kv.directory import ChunkDirectory, leading_on_gpu
 from inferscale_core.kv.tiers import Entry, Place
@@ -18,8 +18,7 @@ from inferscale_core.memory.spans import Spans
 from inferscale_core.vllm_connector.params import RequestParams
 
 
-@dataclass(slots=True)
-class Supply:
+class Supply(msgspec.Struct, gc=False):
     """Chunks that can be injected: of prompt tokens [start, end), at their places in the arena."""
 
     places: list[Place]
@@ -27,8 +26,7 @@ class Supply:
     end: int
 
 
-@dataclass(slots=True)
-class RequestState:
+class RequestState(msgspec.Struct, gc=False):
     """covered: prompt tokens that were native hits or injected when it was last scheduled. The
     leading known spans, as of the directory's `run_generation`, hold `run_tokens` tokens; places:
     of their chunks, up to the first that is not in the arena, and run: all of them, looked up only
@@ -40,13 +38,13 @@ class RequestState:
     num_span_tokens: int = 0
     covered: int = 0
     num_injected: int = 0
-    run: list[Entry] = field(default_factory=list)
+    run: list[Entry] = msgspec.field(default_factory=list)
     run_tokens: int = 0
-    places: list[Place] = field(default_factory=list)
+    places: list[Place] = msgspec.field(default_factory=list)
     is_on_gpu: bool = False
     """Whether the whole run is."""
     run_generation: int = -1
-    offered: Supply = field(default_factory=lambda: Supply([], 0, 0))
+    offered: Supply = msgspec.field(default_factory=lambda: Supply([], 0, 0))
 
     def find_run(self, directory: ChunkDirectory) -> None:
         """Bring the run up to date; a waiting request is asked in every step."""
