@@ -18,6 +18,9 @@ PIECE_TOKENS = 32
 PIECE_FIELDS = 3
 PIECE_BYTES = PIECE_FIELDS * np.dtype(np.int32).itemsize
 
+MAX_ROWS = 2**31
+"""That a piece can name."""
+
 
 def rows_of(pages: Sequence[int], page_tokens: int) -> NDArray[np.int64]:
     """The rows of the pages, int64, in order."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from inferscale_core.errors import InvalidInput, Unsupported
+from inferscale_core.kv.pieces import MAX_ROWS
 from inferscale_core.kv.rows import LayerShape, RowLayout, row_layout
 from inferscale_core.memory.recipes import Storage, storage_by_name
 
@@ -92,6 +93,8 @@ def read_config(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> Conn
     num_pages = arena_bytes // (page_tokens * row_layout(layers, dtype, storage).row_bytes)
     if num_pages < 1:
         raise InvalidInput("engine.arena_bytes", f"{arena_bytes} holds not one page")
+    if num_pages * page_tokens > MAX_ROWS:
+        raise InvalidInput("engine.arena_bytes", f"{arena_bytes} holds over {MAX_ROWS} tokens")
     return ConnectorConfig(
         layer_names=names,
         layers=layers,

@@ -131,9 +131,12 @@ def test_an_arena_of_no_size_names_the_setting(value: Any) -> None:
         )
 
 
-def test_an_arena_smaller_than_a_page_names_the_setting() -> None:
-    with pytest.raises(InvalidInput, match="holds not one page"):
+@pytest.mark.parametrize(
+    ("value", "problem"), [(64, "holds not one page"), (1 << 60, "holds over 2147483648 tokens")]
+)
+def test_an_arena_too_small_or_too_large_names_the_setting(value: int, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"engine\.arena_bytes: {value} {problem}"):
         read_config(
-            engine(kv_transfer_config__kv_connector_extra_config={"arena_bytes": 64}),
+            engine(kv_transfer_config__kv_connector_extra_config={"arena_bytes": value}),
             caches(FullAttentionSpec(**SHAPE)),
         )
