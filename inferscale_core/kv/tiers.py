@@ -13,6 +13,7 @@ freed on disk is deleted.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -36,8 +37,8 @@ class Tier(StrEnum):
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Entry:
     """A chunk, and where it is. origin: the position at which its first token's key was computed;
-    the others follow. is_published: it has been written once, so it can be asked for. readers: the
-    chunks that saw this one, shared with the directory."""
+    the others follow. is_published: it has been written once, so it can be asked for.
+    num_readers_by_key: of all chunks, the directory's own."""
 
     key: ChunkKey
     tenant: str
@@ -49,13 +50,19 @@ class Entry:
     host: Place | None = None
     disk: Place | None = None
     is_published: bool = False
-    readers: set[ChunkKey] = field(default_factory=set)
+    num_readers_by_key: Counter[ChunkKey] = field(default_factory=Counter, repr=False)
     heat: float = 1.0
     used_at: int = 0
 
     @property
     def is_permanent(self) -> bool:
         return self.fact is None
+
+    @property
+    def num_readers(self) -> int:
+        """Chunks that are reserved or published, in any tier, and saw this one, or what it was
+        before it was evicted and encoded again."""
+        return self.num_readers_by_key.get(self.key, 0)
 
     @property
     def is_on_gpu(self) -> bool:
@@ -134,7 +141,7 @@ class Place:
     @property
     def cost(self) -> float:
         entry = self.entry
-        cost = encode_cost(entry.num_tokens, len(entry.readers))
+        cost = encode_cost(entry.num_tokens, entry.num_readers)
         return cost * RESTORE_COST if self.has_lower_copy else cost
 
     @property
