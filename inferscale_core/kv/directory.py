@@ -119,6 +119,8 @@ class ChunkDirectory:
         self._moved: list[Moved] = []
         self.generation = 0
         """Grows whenever a chunk begins or ceases to be found, or to be on the GPU."""
+        self.num_lost = 0
+        """Grows whenever a chunk ceases to be found."""
         self.stats = DirectoryStats()
 
     # Finding.
@@ -505,6 +507,7 @@ class ChunkDirectory:
             else:
                 del counts[seen]
         self.generation += len(entries)
+        self.num_lost += len(entries)
 
 
 def with_readers(keys: Iterable[ChunkKey], known: Mapping[ChunkKey, Entry]) -> set[ChunkKey]:

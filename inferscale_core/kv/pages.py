@@ -41,13 +41,16 @@ class PagePool:
         assert page_tokens > 0
         self.num_pages = num_pages
         self.page_tokens = page_tokens
-        self._free = list(range(num_pages))
+        self._returned: list[int] = []
+        """A heap of the pages that were lent before and are free. Those from `_first_new` on never
+        were: lending them takes no heap."""
+        self._first_new = 0
         self._held: dict[int, tuple[int, ...]] = {}
         self._to_zero: list[int] = []
 
     @property
     def num_free(self) -> int:
-        return len(self._free)
+        return len(self._returned) + self.num_pages - self._first_new
 
     def pages_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.page_tokens)
@@ -55,9 +58,13 @@ class PagePool:
     def take(self, holder: int, num_tokens: int) -> tuple[int, ...] | None:
         assert holder not in self._held, "a holder takes its pages once"
         count = self.pages_for(num_tokens)
-        if count > len(self._free):
+        if count > self.num_free:
             return None
-        pages = tuple(heapq.heappop(self._free) for _ in range(count))
+        returned = self._returned
+        lent = [heapq.heappop(returned) for _ in range(min(count, len(returned)))]
+        first_new = self._first_new
+        self._first_new += count - len(lent)
+        pages = (*lent, *range(first_new, self._first_new))
         self._held[holder] = pages
         return pages
 
@@ -65,7 +72,7 @@ class PagePool:
         """Also lists the pages for zeroing."""
         pages = self._held.pop(holder)
         for page in pages:
-            heapq.heappush(self._free, page)
+            heapq.heappush(self._returned, page)
         self._to_zero.extend(pages)
 
     def drain_to_zero(self) -> list[int]:
@@ -78,7 +85,8 @@ class PagePool:
         return bool(self._to_zero)
 
     def check_conservation(self) -> None:
-        seen = [*self._free, *(page for pages in self._held.values() for page in pages)]
+        free = [*self._returned, *range(self._first_new, self.num_pages)]
+        seen = [*free, *(page for pages in self._held.values() for page in pages)]
         assert len(seen) == self.num_pages, f"{self.num_pages - len(seen)} pages are lost"
         assert len(set(seen)) == len(seen), "a page is held twice"
 

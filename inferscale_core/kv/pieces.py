@@ -7,7 +7,7 @@ computed (its origin). The others follow.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,19 +28,26 @@ def rows_of(pages: Sequence[int], page_tokens: int) -> NDArray[np.int64]:
     return (first + np.arange(page_tokens)).reshape(-1)
 
 
-def pieces_of(pages: tuple[int, ...], page_tokens: int, num_tokens: int, origin: int) -> bytes:
-    """Neighbouring pages make one piece, as far as a piece may be long."""
+def pieces_of(pages: Sequence[int], page_tokens: int, num_tokens: int, origin: int) -> bytes:
+    """pages: ascending. Neighbouring ones make one piece, as far as a piece may be long."""
     numbers = array("i")
-    done = index = 0
-    while index < len(pages):
-        first = index
-        index += 1
-        while index < len(pages) and pages[index] == pages[index - 1] + 1:
-            index += 1
-        end = min(done + (index - first) * page_tokens, num_tokens)
-        row = pages[first] * page_tokens - done
+    for first, done, end in _runs(pages, page_tokens, num_tokens):
+        row = first * page_tokens - done
         for start in range(done, end, PIECE_TOKENS):
-            count = min(PIECE_TOKENS, end - start)
-            numbers.extend((row + start, count, origin + start))
-        done = end
+            numbers.extend((row + start, min(PIECE_TOKENS, end - start), origin + start))
     return numbers.tobytes()
+
+
+def _runs(
+    pages: Sequence[int], page_tokens: int, num_tokens: int
+) -> Iterable[tuple[int, int, int]]:
+    """Neighbouring pages: the first, and the first token and the end of what they hold."""
+    if pages[-1] - pages[0] == len(pages) - 1:  # In order, as most are.
+        return [(pages[0], 0, num_tokens)]
+    runs, first = [], 0
+    for index in range(1, len(pages) + 1):
+        if index == len(pages) or pages[index] != pages[index - 1] + 1:
+            end = min(index * page_tokens, num_tokens)
+            runs.append((pages[first], first * page_tokens, end))
+            first = index
+    return runs

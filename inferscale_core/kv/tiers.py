@@ -14,9 +14,9 @@ freed on disk is deleted.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,8 +34,7 @@ class Tier(StrEnum):
     DISK = "disk"
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Entry:
+class Entry(msgspec.Struct, eq=False, gc=False):
     """A chunk, and where it is. origin: the position at which its first token's key was computed;
     the others follow. is_published: it has been written once, so it can be asked for.
     num_readers_by_key: of all chunks, the directory's own."""
@@ -46,11 +45,11 @@ class Entry:
     num_tokens: int
     prefix_keys: tuple[ChunkKey, ...]
     origin: int
+    num_readers_by_key: Counter[ChunkKey]
     gpu: Place | None = None
     host: Place | None = None
     disk: Place | None = None
     is_published: bool = False
-    num_readers_by_key: Counter[ChunkKey] = field(default_factory=Counter, repr=False)
     heat: float = 1.0
     used_at: int = 0
 
@@ -95,10 +94,9 @@ class Entry:
             setattr(self, place.tier, None)
 
 
-@dataclass(slots=True, eq=False)
-class Place:
+class Place(msgspec.Struct, eq=False, gc=False):
     """A chunk in one tier. pages: its pages there; none on disk. pieces: [num_pieces, 3], int32,
-    as bytes, see `kv.pieces`: its rows and origins; empty where there are no pages.
+    as bytes, see `kv.pieces`: its rows and origins, in the arena.
 
     is_permanent: never evicted. num_pins: all but those of readings, which are not counted at each
     place (`kv.readings`). is_reported: somebody was told that its end is pending, and is told of
@@ -117,13 +115,14 @@ class Place:
     is_dropped: bool = False
     is_reported: bool = False
     clock: float = 0.0
-    num_tokens: int = field(init=False)
-    pieces: bytes = field(init=False)
+    num_tokens: int = 0
+    pieces: bytes = b""
 
     def __post_init__(self) -> None:
         entry = self.entry
         self.num_tokens = entry.num_tokens
-        self.pieces = pieces_of(self.pages, self.page_tokens, entry.num_tokens, entry.origin)
+        if self.tier is Tier.GPU:
+            self.pieces = pieces_of(self.pages, self.page_tokens, entry.num_tokens, entry.origin)
 
     @property
     def rows(self) -> NDArray[np.int64]:

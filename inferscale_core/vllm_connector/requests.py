@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
+from inferscale_core.ids import ChunkKey
 from inferscale_core.kv.directory import ChunkDirectory, leading_on_gpu
 from inferscale_core.kv.tiers import Entry, Place
 from inferscale_core.memory.spans import Spans
@@ -44,6 +45,8 @@ class RequestState(msgspec.Struct, gc=False):
     is_on_gpu: bool = False
     """Whether the whole run is."""
     run_generation: int = -1
+    knew_all_at: int = -1
+    """The directory's `num_lost` when all spans were found last."""
     offered: Supply = msgspec.field(default_factory=lambda: Supply([], 0, 0))
 
     def find_run(self, directory: ChunkDirectory) -> None:
@@ -54,11 +57,21 @@ class RequestState(msgspec.Struct, gc=False):
         places = directory.all_in_arena(self.spans)
         if places is not None:
             self.places, self.run_tokens, self.is_on_gpu = places, self.num_span_tokens, True
+            self.knew_all_at = directory.num_lost
             return
         self.run = directory.known_run(self.spans)
         self.run_tokens = sum(self.spans.counts[: len(self.run)])
         self.places = leading_on_gpu(self.run)
         self.is_on_gpu = len(self.places) == len(self.run)
+
+    def still_finds(self, keys: tuple[ChunkKey, ...], directory: ChunkDirectory) -> bool:
+        """Whether all keys can be found. Not looked up again when they are the last of the spans
+        and nothing was lost since those were found."""
+        if self.knew_all_at == directory.num_lost:
+            spans = self.spans.keys
+            if len(keys) <= len(spans) and tuple(spans[len(spans) - len(keys) :]) == keys:
+                return True
+        return directory.finds_all(keys)
 
     def whole_run(self) -> Supply:
         return Supply(self.places, 0, self.run_tokens)

@@ -361,7 +361,7 @@ class SchedulerSide:
             return "fenced"
         if state.covered < state.num_span_tokens:
             return "missing_prefix"
-        if not self.directory.finds_all(capture.prefix_keys):
+        if not state.still_finds(capture.prefix_keys, self.directory):
             return "missing_prefix"
         if self._has_left_a_window(request_id, capture):
             return "outside_window"

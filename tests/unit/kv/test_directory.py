@@ -72,6 +72,10 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
+class WatchedFact(FactRef):
+    """Held by its entry alone. Entries cannot be watched themselves."""
+
+
 @pytest.mark.parametrize("end", ["forget", "forget while read", "release", "evict"])
 @pytest.mark.usefixtures("no_collector")
 def test_a_chunk_that_is_gone_is_freed_without_the_garbage_collector(end: str) -> None:
@@ -93,8 +97,9 @@ def test_a_chunk_that_is_gone_is_freed_without_the_garbage_collector(end: str) -
     directory.gpu.drain_freed()
     # The order gives up what is gone from it when it has grown or when its turn comes.
     directory.gpu.queue._order._heap.clear()
-    left = weakref.ref(entry)
-    del entry
+    fact = entry.fact = WatchedFact(FactId("x"), 1)
+    left = weakref.ref(fact)
+    del entry, fact
     assert left() is None
     directory.check_conservation()
 
