@@ -89,7 +89,7 @@ class User:
         if not captures:
             return RequestParams(handle, self.spans)
         key = ChunkKey(f"{self._name}/{handle:>032}")
-        seen = tuple(span.key for span in self.spans)
+        seen = tuple(span.key for span in self.spans[1:])  # All but the header.
         fact = FactRef(FactId(handle), 1)
         capture = Capture(key, self.num_computed, NEW_TOKENS, seen, fact, 0)
         return RequestParams(handle, self.spans, capture)
