@@ -7,7 +7,7 @@ One worker serves the module; each test has a user of its own. The last test res
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack
 
@@ -60,7 +60,6 @@ Step = tuple[str, str]
 CLIENT = ("client", "inferscale.v1.ChatService/Chat")
 CHAT = ("inferscale-control", "inferscale.v1.ChatService/Chat")
 GENERATE = ("inferscale-worker", "inferscale.v1.WorkerService/Generate")
-FORGET = ("inferscale-worker", "inferscale.v1.WorkerService/Forget")
 SYNC = ("inferscale-worker", names.SYNC)
 LIST_CHANGES = ("inferscale-control", "inferscale.v1.SyncService/ListChanges")
 STEPS = (names.EMBED, names.RETRIEVE, names.PLAN, names.QUEUE, names.INJECT, names.PREFILL)
@@ -119,14 +118,6 @@ class Whole:
 
         return await eventually(have_come)
 
-    async def first_since(self, start_ns: int, step: Step) -> Exported:
-        async def has_come() -> Exported | None:
-            found = [s for s in self.collector.spans if step_of(s) == step]
-            since = [span for span in found if span.start_ns >= start_ns]
-            return min(since, key=lambda span: span.start_ns, default=None)
-
-        return await eventually(has_come)
-
     async def job_caused_by(self, cause: Exported) -> Exported:
         """The attempt that encoded; those before it found no worker yet."""
 
@@ -154,7 +145,7 @@ async def whole(
         }
         control = ControlProcess(
             folder / "control.log",
-            environment(database, INFERSCALE_CONTROL__DELETE_WAIT_S="5", **exporting),
+            environment(database, INFERSCALE_CONTROL__DELETE_WAIT_S="30", **exporting),
         )
         stack.push_async_callback(control.kill)
         address = await control.start()
@@ -296,15 +287,11 @@ async def test_after_an_update_no_chat_holds_the_old_text(whole: Whole) -> None:
 async def test_an_answer_that_streams_is_ended_by_the_delete_and_the_client_is_told_why(
     whole: Whole,
 ) -> None:
-    """Where other processes take the processors for long, an answer can be out before the delete
-    has come to the worker, whose spans show it; then another is asked for."""
+    """The engine stands still from before the delete until the answer has ended. One that had come
+    to its own end before that, on a machine too busy to show it here, says nothing."""
     for user_id in ("streaming", "streaming-again", "streaming-once-more"):
-        began_ns = time.time_ns()
         if await _is_ended_by_the_delete(whole, user_id):
             break
-        answered = await whole.first_since(began_ns, GENERATE)
-        forgot = await whole.first_since(began_ns, FORGET)
-        assert answered.end_ns <= forgot.start_ns, "the delete came and ended nothing"
     else:
         pytest.fail("each of three answers was out before the delete")
     await _never_answers(whole, user_id, 1)
@@ -314,21 +301,25 @@ async def _is_ended_by_the_delete(whole: Whole, user_id: str) -> bool:
     """False when the answer came to its own end."""
     memory_ids = await whole.fill(user_id)
     endless = Sampling(temperature=0, max_tokens=4096, min_tokens=4096)
+    reason = ""
     async with whole.client.chat(user_id, QUESTION, sampling=endless) as chat:
         while not isinstance(await anext(chat), Delta):
             pass
-        deleted = await whole.client.delete_memory(user_id, memory_ids[SECRET])
-        assert deleted.receipt.is_purged, deleted.receipt
-        try:
-            [*_, last] = [event async for event in chat]
-        except AnswerWithdrawn as withdrawn:
-            reason = str(withdrawn)
-        else:
-            assert isinstance(last, Done), last
-            assert last.finish_reason == "length"
-            return False
-    assert memory_ids[SECRET] in reason
-    return True
+        with whole.worker.engine_stopped():
+            deleting = asyncio.create_task(whole.client.delete_memory(user_id, memory_ids[SECRET]))
+            try:
+                async with asyncio.timeout(200):
+                    [*_, last] = [event async for event in chat]
+            except AnswerWithdrawn as withdrawn:
+                reason = str(withdrawn)
+    deleted = await deleting
+    assert deleted.receipt.is_purged, deleted.receipt
+    if reason:
+        assert memory_ids[SECRET] in reason
+        return True
+    assert isinstance(last, Done), last
+    assert last.finish_reason == "length"
+    return False
 
 
 async def test_a_deleted_fact_never_answers_again(whole: Whole) -> None:

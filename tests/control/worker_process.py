@@ -6,7 +6,11 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from tests.control.harness import INTERNAL_TOKEN
 from tests.tiny_models import LLAMA
@@ -59,6 +63,21 @@ class WorkerProcess:
                 stderr=log,
                 start_new_session=True,
             )
+
+    @contextmanager
+    def engine_stopped(self) -> Iterator[None]:
+        """vLLM computes nothing meanwhile; the service itself goes on."""
+        assert self._process is not None
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        engines = [child for child in children if child.name().startswith("VLLM::Engine")]
+        assert engines, [child.name() for child in children]
+        for engine in engines:
+            engine.suspend()
+        try:
+            yield
+        finally:
+            for engine in engines:
+                engine.resume()
 
     def require_running(self) -> None:
         assert self._process is not None
