@@ -53,6 +53,9 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     heat: float = 1.0
     used_at: int = 0
 
+    def __repr__(self) -> str:
+        return f"Entry({self.key!r})"
+
     @property
     def is_permanent(self) -> bool:
         return self.fact is None

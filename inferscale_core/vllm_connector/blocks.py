@@ -105,7 +105,8 @@ def token_copy(
     *,
     first: int = 0,
 ) -> Copy:
-    """The copy of prompt tokens `positions`; `places`, in the arena, hold those from `first` on."""
+    """The copy of prompt tokens `positions`; `places`, in the arena, hold those from `first` on and
+    none behind the last."""
     pieces = b"".join(map(_pieces, places))
     if positions.start > first:
         pieces = _without(pieces, positions.start - first)

@@ -91,6 +91,7 @@ def pack(copies: Sequence[Copy], shape: PackedShape, packed: NDArray[np.int32]) 
     pieces[:] = joined.reshape(pieces.shape)
     offsets[0] = 0
     np.cumsum(pieces[:-1, 1], out=offsets[1:])
+    assert offsets[-1] + pieces[-1, 1] == shape.num_tokens, "more or fewer tokens than positions"
     rows = []
     num_pieces = num_blocks = num_tokens = 0
     for copy in copies:

@@ -171,7 +171,14 @@ _encoder = msgspec.msgpack.Encoder()
 _bodies = msgspec.msgpack.Decoder(_Body)
 _handles = msgspec.msgpack.Decoder(_Handle)
 
-_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError)
+_UNREADABLE = (
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    BufferError,
+    RecursionError,
+    MemoryError,
+)
 """All that a decoder raises: of other types, no bytes, half characters, and what is nested or said
 to be long without end."""
 

@@ -81,12 +81,12 @@ def test_it_encodes_every_fact_and_answers_faster_from_injected_ones(tmp_path: P
     assert many["ttft_text_s"] > 2 * many["ttft_injected_s"]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_ctrl_c_in_the_middle_leaves_no_process_behind(tmp_path: Path) -> None:
     demo = RunningDemo(tmp_path)
     demo.wait_for("Load the model", 120)
     assert demo.processes_left()
     demo.process.send_signal(signal.SIGINT)
-    assert demo.process.wait(60) == 130
+    assert demo.process.wait(240) == 130
     demo.assert_nothing_left()
     assert "nothing is left running" in demo.output.read_text()

@@ -42,8 +42,8 @@ def expand_kernel(
     offset = tl.load(offsets + first + piece, mask=is_piece, other=0)
 
     within = tl.arange(0, PIECE_TOKENS)[None, :]  # [1, PIECE_TOKENS]
-    mask = is_piece & (within < num_of_piece)  # [PIECES, PIECE_TOKENS]
-    token = offset + within
+    token = offset + within  # [PIECES, PIECE_TOKENS]
+    mask = is_piece & (within < num_of_piece) & (token < num_tokens)
     position = token + shift
     out = lines_ptr + token
     stride = tl.cast(num_tokens, tl.int64)

@@ -45,3 +45,16 @@ def test_what_is_lost_between_injection_and_capture_is_missed(is_lost: bool, is_
     is_missed = is_lost and not is_back
     assert bool(step.capture) is not is_missed
     assert engine.reasons() == (["missing_prefix"] if is_missed else [])
+
+
+def test_a_prefix_that_is_none_of_the_spans_is_looked_up() -> None:
+    engine = Engine()
+    store(engine, SEEN)
+    capture = Capture(NEW, 4, 4, (ChunkKey("t/u/gone"),), FactRef(FactId("new"), 1), 2)
+    asked = request(RequestParams("r", (Span(SEEN, 4),), capture), 8)
+    engine.side.new_request(asked)
+    assert engine.side.matched_tokens(asked, 0) == 4
+    blocks: Any = SimpleNamespace(get_block_ids=lambda: BLOCKS)
+    engine.side.allocated(asked, blocks, 4)
+    assert not engine.step([scheduled("r", BLOCKS, 4)], {"r": 4}).capture
+    assert engine.reasons() == ["missing_prefix"]

@@ -275,6 +275,13 @@ def test_whatever_becomes_of_a_message_is_parsed_or_refused(data: st.DataObject)
     is_parsed_or_refused({"inferscale": bytes(wire)})
 
 
+def test_a_view_with_gaps_is_refused() -> None:
+    wire = {"inferscale": memoryview(bytearray(40))[::2]}
+    with pytest.raises(MalformedParams):
+        params_from_wire(wire)
+    assert handle_of(wire) == ""
+
+
 def test_a_message_that_was_cut_off_is_refused() -> None:
     wire = PARAMS.to_wire()["inferscale"]
     for length in range(len(wire)):
