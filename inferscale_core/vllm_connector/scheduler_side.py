@@ -236,7 +236,7 @@ class SchedulerSide:
     def _check(params: RequestParams, spans: Spans, request: Request) -> int:
         """Tokens that the spans hold."""
         keys, num_prompt = spans.keys, request.num_prompt_tokens
-        num_spans = sum(spans.counts)
+        num_spans = spans.num_tokens
         if num_spans >= num_prompt:
             raise MalformedParams("spans: as long as the prompt or longer")
         if len(set(keys)) != len(keys):

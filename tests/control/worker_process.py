@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
 from tests.control.harness import INTERNAL_TOKEN
+from tests.engine_processes import engine_processes
 from tests.tiny_models import LLAMA
 from tests.tiny_tokenizers import byte_level, save_with
 
@@ -68,16 +67,15 @@ class WorkerProcess:
     def engine_stopped(self) -> Iterator[None]:
         """vLLM computes nothing meanwhile; the service itself goes on."""
         assert self._process is not None
-        children = psutil.Process(self._process.pid).children(recursive=True)
-        engines = [child for child in children if child.name().startswith("VLLM::Engine")]
-        assert engines, [child.name() for child in children]
-        for engine in engines:
-            engine.suspend()
+        processes = engine_processes(self._process.pid)
+        assert processes
+        for process in processes:
+            process.suspend()
         try:
             yield
         finally:
-            for engine in engines:
-                engine.resume()
+            for process in processes:
+                process.resume()
 
     def require_running(self) -> None:
         assert self._process is not None

@@ -91,6 +91,6 @@ def test_ctrl_c_in_the_middle_leaves_no_process_behind(tmp_path: Path) -> None:
     demo.wait_for("Load the model", 120)
     assert demo.processes_left()
     demo.process.send_signal(signal.SIGINT)
-    assert demo.process.wait(120) == 130
+    assert demo.process.wait(60) == 130
     demo.assert_nothing_left()
     assert "nothing is left running" in demo.output.read_text()

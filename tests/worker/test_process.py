@@ -22,6 +22,7 @@ from inferscale_core.rpc.pb.inferscale.v1 import common_pb2, sync_pb2, worker_pb
 from inferscale_core.rpc.pb.inferscale.v1.sync_pb2_grpc import add_SyncServiceServicer_to_server
 from inferscale_core.rpc.pb.inferscale.v1.worker_pb2_grpc import WorkerServiceStub
 from inferscale_core.rpc.server import RpcServer
+from tests.engine_processes import engine_processes
 from tests.tiny_models import LLAMA
 from tests.tiny_tokenizers import byte_level, save_with
 from tests.worker.control import MemoryControl, SyncServicer
@@ -148,15 +149,9 @@ async def test_a_worker_stopped_while_it_starts_leaves_no_process_behind(tmp_pat
             while not started:
                 assert process.returncode is None
                 await asyncio.sleep(0.1)
-                started = _engine_processes(process.pid)
+                started = engine_processes(process.pid)
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
             assert await process.wait() == 128 + signal.SIGTERM
             while any(child.is_running() for child in started):
                 await asyncio.sleep(0.1)
-
-
-def _engine_processes(pid: int) -> list[psutil.Process]:
-    """The worker's children, less the helper that tracks its shared memory."""
-    children = psutil.Process(pid).children(recursive=True)
-    return [c for c in children if "resource_tracker" not in " ".join(c.cmdline())]

@@ -1,4 +1,4 @@
-"""The copies of a step as they go to the device: one vector of int32, twenty times shorter than the
+"""The copies of a step as they go to the device: one vector of int32, many times shorter than the
 lines of their tokens, which are made of it there.
 
     pieces     [num_pieces, 3]           first arena row, number of tokens, origin of the first
