@@ -1,24 +1,37 @@
-"""The copies of a step as one list of numbers, and its way to the device."""
+"""What a step sends to the device: its copies as one list of numbers, and rows that were freed.
+
+Nothing here waits for the device: a copy from memory that is not pinned would wait for all that was
+launched before it, and so end the overlap of one step's work on the device with the next one's on
+the host.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from inferscale_core.kernels.expand.packed import PackedShape
 from inferscale_core.vllm_connector.copies import Copy, lines_of, pack, packed_shape
 
 Sender = Callable[[Sequence[Copy]], Tensor]
 """Gives the lines of `copies.lines_of`, on the device, in order of the current stream."""
+
+RowSender = Callable[[NDArray[np.int64]], Tensor]
+"""Gives the same rows, int64, on the device, in order of the current stream."""
 
 RING_BUFFERS = 4
 """A step fills two at most, and the engine runs at most one step ahead of the device."""
 
 
 def open_sender(device: torch.device) -> Sender:
-    return PinnedRing(device).to_device if device.type == "cuda" else plain_lines
+    return PinnedRing(device).lines if device.type == "cuda" else plain_lines
+
+
+def open_row_sender(device: torch.device) -> RowSender:
+    return PinnedRing(device).rows if device.type == "cuda" else torch.from_numpy
 
 
 def plain_lines(copies: Sequence[Copy]) -> Tensor:
@@ -27,7 +40,7 @@ def plain_lines(copies: Sequence[Copy]) -> Tensor:
 
 
 class PinnedRing:
-    """Pinned buffers, used in turn, from which packed copies go to the device unwaited for.
+    """Pinned buffers, used in turn, from which numbers go to the device unwaited for.
 
     A buffer is written again only when the device has read it, which by then it has long since.
     Called by the rank's own thread.
@@ -39,19 +52,26 @@ class PinnedRing:
         self._read = [_new_event() for _ in range(RING_BUFFERS)]
         self._next = 0
 
-    def to_device(self, copies: Sequence[Copy]) -> Tensor:
+    def lines(self, copies: Sequence[Copy]) -> Tensor:
         """See `Sender`."""
         from inferscale_core.kernels.expand.launch import expand
 
         shape = packed_shape(copies)
-        packed = self._send(copies, shape)
+        packed = self._send(shape.length, lambda staged: pack(copies, shape, staged))
         return expand(packed, shape, copies[0].block_size)
 
-    def _send(self, copies: Sequence[Copy], shape: PackedShape) -> Tensor:
+    def rows(self, rows: NDArray[np.int64]) -> Tensor:
+        """See `RowSender`; below `pieces.MAX_ROWS`, as all are."""
+        return self._send(
+            len(rows), lambda staged: np.copyto(staged, rows, casting="same_kind")
+        ).long()
+
+    def _send(self, length: int, write: Callable[[NDArray[np.int32]], None]) -> Tensor:
+        """[length], int32, on the device; `write` fills a buffer of that length."""
         turn, self._next = self._next, (self._next + 1) % RING_BUFFERS
         self._read[turn].synchronize()
-        staged = self._buffer(turn, shape.length)
-        pack(copies, shape, staged.numpy())
+        staged = self._buffer(turn, length)
+        write(staged.numpy())
         sent = staged.to(self._device, non_blocking=True)
         self._read[turn].record()
         return sent

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from inferscale_core.errors import Unsupported
@@ -34,6 +31,7 @@ from inferscale_core.vllm_connector.layout import PagedLayer, open_layer
 from inferscale_core.vllm_connector.metadata import StepDone, StepMetadata
 from inferscale_core.vllm_connector.mover import HostRows, Mover, Unseal
 from inferscale_core.vllm_connector.rotary import find_tables
+from inferscale_core.vllm_connector.staging import RowSender, open_row_sender
 from inferscale_core.vllm_connector.tier_config import TierConfig
 
 
@@ -53,6 +51,7 @@ class WorkerSide:
         self._meter: KeyMeter | None = None
         self._arena: Arena | None = None
         self._copier: Copier | None = None
+        self._send_rows: RowSender | None = None
         self._host: HostRows | None = None
         self._mover: Mover | None = None
         self._inject_ms: dict[int, float] = {}
@@ -92,6 +91,7 @@ class WorkerSide:
         self._layers = layers
         biases = self._key_biases(model, key_means, shard)
         self._copier = open_copier(self._arena, layers, self.tables, biases)
+        self._send_rows = open_row_sender(first.device)
         host_bytes = self._start_tiers()
         self.readers = sorted({layer.reader for layer in layers})
         return (
@@ -150,7 +150,8 @@ class WorkerSide:
 
     def before_forward(self, step: StepMetadata) -> None:
         if len(step.zero):
-            self.arena.zero(self._on_device(step.zero))
+            assert self._send_rows is not None, "inferscale_start was not called"
+            self.arena.zero(self._send_rows(step.zero))
         if step.inject:
             started = time.perf_counter()
             copier = self._started_copier
@@ -205,6 +206,3 @@ class WorkerSide:
         if tiers.num_host_pages or tiers.num_disk_pages:
             self._mover = Mover(self.arena, self._host)
         return self._host.num_bytes if self._host is not None else 0
-
-    def _on_device(self, values: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(values).to(self.arena.rows.device)

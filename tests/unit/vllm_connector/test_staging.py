@@ -39,6 +39,24 @@ def test_a_buffer_is_not_written_while_the_device_still_reads_it() -> None:
             busy = busy @ busy * 1e-4
         made = [random_copy(numbers) for _ in range(40)]
         expected = np.concatenate([lines for _, lines in made], axis=1)
-        sent.append((ring.to_device([one for one, _ in made]), expected))
+        sent.append((ring.lines([one for one, _ in made]), expected))
     for lines, expected in sent:
         assert np.array_equal(lines.cpu().numpy(), expected)
+
+
+@pytest.mark.gpu
+def test_freed_rows_go_to_a_busy_device_unwaited_for() -> None:
+    """A copy from memory that is not pinned would return only when the device has done its work."""
+    device = torch.device("cuda")
+    ring = PinnedRing(device)
+    for _ in range(RING_BUFFERS):
+        ring.rows(np.arange(4096))  # Takes a buffer's memory, which does wait.
+    busy, done = torch.randn(8192, 8192, device=device), torch.cuda.Event()
+    for turn in range(RING_BUFFERS):
+        for _ in range(40):
+            busy = busy @ busy * 1e-4
+        done.record()
+        rows = np.arange(turn, 4096)
+        sent = ring.rows(rows)
+        assert not done.query(), "it was waited for"
+        assert np.array_equal(sent.cpu().numpy(), rows)
