@@ -17,7 +17,7 @@ so tensor-parallel ranks cannot disagree.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.kv.fences import Fences
 from inferscale_core.kv.pages import PagePool, Pages
+from inferscale_core.kv.reader_counts import ReaderCounts
 from inferscale_core.kv.readings import Reading
 from inferscale_core.kv.room import Room
 from inferscale_core.kv.tiers import Entry, Place, Tier
@@ -112,8 +113,7 @@ class ChunkDirectory:
         self._published: dict[ChunkKey, Entry] = {}
         self._by_scope: dict[UserScope, dict[ChunkKey, Entry]] = {}
         """In the order in which they became known."""
-        self._num_readers_by_key: Counter[ChunkKey] = Counter()
-        """Known chunks that saw it: of every chunk that one saw, be it known itself or gone."""
+        self._readers = ReaderCounts()
         self._fences = Fences()
         self._past_heat: OrderedDict[ChunkKey, tuple[float, int]] = OrderedDict()
         self._moved: list[Moved] = []
@@ -260,7 +260,7 @@ class ChunkDirectory:
 
     def end_read(self, reading: Reading) -> None:
         """What was forgotten meanwhile is freed by its last reader."""
-        self.gpu.end_read(reading)
+        self.gpu.end_reads([reading])
 
     def pin(self, entries: Iterable[Entry]) -> None:
         """The entries' rows in the arena are kept until `unpin`."""
@@ -398,12 +398,12 @@ class ChunkDirectory:
             for place in entry.places:
                 assert not place.is_dropped, "a dropped place can be found"
             assert not entry.is_published or entry.fastest, "published, but nowhere to be read"
-            assert entry.num_readers_by_key is self._num_readers_by_key, "other counts"
+            assert entry.readers is self._readers, "other counts"
             assert entry.is_published == (self._published.get(entry.key) is entry), "published"
         assert self._published.keys() <= self._entries.keys(), "a chunk that is gone can be found"
-        seen = chain.from_iterable(entry.prefix_keys for entry in self._entries.values())
-        counted = dict(self._num_readers_by_key)  # To a counter, 0 is as good as not there.
-        assert counted == dict(Counter(seen)), "the number of a chunk's readers"
+        self._readers.check(
+            chain.from_iterable(entry.prefix_keys for entry in self._entries.values())
+        )
         indexed = {}
         for scope, known in self._by_scope.items():
             assert known, "a scope of no chunk"
@@ -428,7 +428,7 @@ class ChunkDirectory:
             num_tokens=num_tokens,
             prefix_keys=prefix_keys,
             origin=origin,
-            num_readers_by_key=self._num_readers_by_key,
+            readers=self._readers,
             heat=1.0 if past is None else 1.0 + self.gpu.faded(*past),
             used_at=self.gpu.now,
         )
@@ -488,7 +488,7 @@ class ChunkDirectory:
         key = entry.key
         self._entries[key] = entry
         self._by_scope.setdefault(scope_of(key), {})[key] = entry
-        self._num_readers_by_key.update(entry.prefix_keys)
+        self._readers.add(entry.prefix_keys)
 
     def _unlink(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
@@ -499,14 +499,7 @@ class ChunkDirectory:
             del known[key]
             if not known:
                 del self._by_scope[scope]
-        counts = self._num_readers_by_key
-        ended = Counter(chain.from_iterable(entry.prefix_keys for entry in entries))
-        for seen, num_ended in ended.items():
-            left = counts[seen] - num_ended
-            if left:
-                counts[seen] = left
-            else:
-                del counts[seen]
+        self._readers.remove(chain.from_iterable(entry.prefix_keys for entry in entries))
         self.generation += len(entries)
         self.num_lost += len(entries)
 

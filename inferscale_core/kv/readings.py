@@ -10,6 +10,8 @@ the uses are noted: some requests later, or before eviction compares what chunks
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from inferscale_core.kv.tiers import Place
@@ -43,9 +45,10 @@ class Readings:
         self._places = self._num_pages = None
         return reading
 
-    def end(self, reading: Reading) -> None:
+    def end(self, readings: Iterable[Reading]) -> None:
         """Once for each reading."""
-        self._open.remove(reading)
+        for reading in readings:
+            self._open.remove(reading)
         self._places = self._num_pages = None
 
     @property

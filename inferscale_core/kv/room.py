@@ -109,18 +109,19 @@ class Room:
                 self.queue.unpinned(place)
 
     def read(self, places: list[Place]) -> Reading:
-        """A request reads the chunks: they are pinned until `end_read`, and eviction takes note of
+        """A request reads the chunks: they are pinned until `end_reads`, and eviction takes note of
         the use. The list must not change."""
         self.now += len(places)
         return self._readings.begin(places, self.now, self.queue.clock)
 
-    def end_read(self, reading: Reading) -> None:
-        """What was dropped meanwhile is freed by its last reader."""
-        self._readings.end(reading)
+    def end_reads(self, readings: Iterable[Reading]) -> None:
+        """What was dropped meanwhile is freed by its last reader. Those of a step end together:
+        who else reads what they read is then worked out once."""
+        self._readings.end(readings)
         if self._readings.num_unnoted >= MAX_UNNOTED:
             self.note_uses()
         if self._leaving or self.queue.skipped:
-            self._settle(reading.places)
+            self._settle()
 
     def note_uses(self) -> None:
         """Make up for what `read` left undone, which was not to hold up a request. Cheap when
@@ -233,12 +234,13 @@ class Room:
         """Its share of `_num_idle` while it has no `num_pins`."""
         return 0 if place.is_permanent or place.is_dropped else place.num_pages
 
-    def _settle(self, places: Iterable[Place]) -> None:
-        """A reader of the places has ended: see to those of which it was the last."""
-        for place in places:
-            if place in self._leaving:
-                self._leave(place)
-            elif place in self.queue.skipped and not self.is_pinned(place):
+    def _settle(self) -> None:
+        """Readings have ended: see to the places that nobody reads any more."""
+        still_read = self._readings.places
+        for place in self._leaving - still_read:
+            self._leave(place)
+        for place in self.queue.skipped - still_read:
+            if not place.num_pins:
                 self.queue.unpinned(place)
 
     def _leave(self, place: Place) -> bool:

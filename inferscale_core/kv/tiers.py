@@ -13,7 +13,6 @@ freed on disk is deleted.
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import StrEnum
 
 import msgspec
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from inferscale_core.ids import ChunkKey
 from inferscale_core.kv.eviction import RESTORE_COST, encode_cost
 from inferscale_core.kv.pieces import pieces_of, rows_of
+from inferscale_core.kv.reader_counts import ReaderCounts
 from inferscale_core.memory.facts import FactRef
 
 
@@ -37,7 +37,7 @@ class Tier(StrEnum):
 class Entry(msgspec.Struct, eq=False, gc=False):
     """A chunk, and where it is. origin: the position at which its first token's key was computed;
     the others follow. is_published: it has been written once, so it can be asked for.
-    num_readers_by_key: of all chunks, the directory's own."""
+    readers: of all chunks, the directory's own."""
 
     key: ChunkKey
     tenant: str
@@ -45,7 +45,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     num_tokens: int
     prefix_keys: tuple[ChunkKey, ...]
     origin: int
-    num_readers_by_key: Counter[ChunkKey]
+    readers: ReaderCounts
     gpu: Place | None = None
     host: Place | None = None
     disk: Place | None = None
@@ -64,7 +64,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     def num_readers(self) -> int:
         """Chunks that are reserved or published, in any tier, and saw this one, or what it was
         before it was evicted and encoded again."""
-        return self.num_readers_by_key.get(self.key, 0)
+        return self.readers.of(self.key)
 
     @property
     def is_on_gpu(self) -> bool:

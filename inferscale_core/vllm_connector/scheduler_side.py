@@ -388,8 +388,7 @@ class SchedulerSide:
             self._publish(handle, entry)
         self._report_ended(record.zeroed)
         self._unconfirmed.extend(record.forgets)
-        for reading in record.readings:
-            self.directory.gpu.end_read(reading)
+        self.directory.gpu.end_reads(record.readings)
 
     def _confirm_forgets(self) -> None:
         """Those whose rows are zeroed and records removed; readers may still hold some up."""

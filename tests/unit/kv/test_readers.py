@@ -129,7 +129,7 @@ def test_what_is_gone_leads_to_nobody(chain: Model) -> None:
 @pytest.mark.parametrize("end", ["evict", "forget"])
 def test_a_wrong_count_is_found(chain: Model, end: str) -> None:
     chain.do(end, "h", set())
-    chain.directory._num_readers_by_key[key_of("b")] += 1
+    chain.directory._readers.add([key_of("b")])
     with pytest.raises(AssertionError, match="readers"):
         chain.directory.check_conservation()
-    chain.directory._num_readers_by_key[key_of("b")] -= 1
+    chain.directory._readers.remove([key_of("b")])
