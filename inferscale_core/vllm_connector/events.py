@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -51,21 +50,19 @@ class EventKind(StrEnum):
     REJECTED = "rejected"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, gc=False):
     seq: int
     kind: EventKind
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def body_of(event: Event) -> dict[str, Any]:
     return {"seq": event.seq, "kind": event.kind, **event.fields}
 
 
-def event_of(body: Mapping[str, Any]) -> Event:
-    """Raises KeyError, TypeError or ValueError for what is no event."""
-    fields = dict(body)
-    return Event(fields.pop("seq"), EventKind(fields.pop("kind")), fields)
+def event_of(body: dict[str, Any]) -> Event:
+    """Takes the body over. Raises KeyError or TypeError for what is no event."""
+    return Event(body.pop("seq"), _KINDS[body.pop("kind")], body)
 
 
 def bodies_to_wire(bodies: Sequence[Mapping[str, Any]]) -> bytes:
@@ -83,5 +80,7 @@ def bodies_from_wire(message: bytes) -> list[dict[str, Any]]:
     except msgspec.DecodeError as problem:
         raise ValueError(str(problem)) from None
 
+
+_KINDS: dict[str, EventKind] = {kind.value: kind for kind in EventKind}
 
 _decoder = msgspec.json.Decoder(list[dict[str, Any]])

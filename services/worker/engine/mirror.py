@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from inferscale_core.ids import ChunkKey, FactId, UserScope
 from inferscale_core.kv.tiers import Tier
@@ -21,9 +23,10 @@ from inferscale_core.vllm_connector.events import Event, EventKind
 
 _log = get_logger(__name__)
 
+_TIERS: dict[str, Tier] = {tier.value: tier for tier in Tier}
 
-@dataclass(frozen=True, slots=True)
-class MirroredChunk:
+
+class MirroredChunk(msgspec.Struct, frozen=True, gc=False):
     """fact is None for the header. tier: the fastest that has it."""
 
     key: ChunkKey
@@ -145,11 +148,12 @@ class DirectoryMirror:
     def _move(self, key: ChunkKey, tier: Tier) -> None:
         chunk = self._chunks.get(key)
         if chunk is not None:
-            self._chunks[key] = replace(chunk, tier=tier)
+            self._chunks[key] = msgspec.structs.replace(chunk, tier=tier)
 
     def _evict(self, event: Event) -> None:
         self.discard(ChunkKey(event.fields["key"]))
-        self._count_unzeroed(event, event.fields["pending"], 1)
+        if event.fields["pending"]:
+            self._count_unzeroed(event, event.fields["pending"], 1)
         if event.fields["reason"] == "evicted":
             self.num_evictions += 1
             if self._metrics:
@@ -182,7 +186,7 @@ def _published_chunk(event: Event) -> MirroredChunk:
     fields = event.fields
     fact_id = fields["fact"]
     fact = FactRef(FactId(fact_id), fields["revision"]) if fact_id is not None else None
-    tier = Tier(fields["tier"])
+    tier = _TIERS[fields["tier"]]
     return MirroredChunk(ChunkKey(fields["key"]), fields["num_tokens"], fact, tier)
 
 
