@@ -21,6 +21,7 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import write_config
 from inferscale_core.ids import ChunkKey, FactId, ModelRevision
 from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.spans import Spans
 from inferscale_core.settings import EngineSettings
 from inferscale_core.vllm_connector.params import Capture, RequestParams
 from services.worker.engine.event_reader import EventReader
@@ -40,6 +42,20 @@ from services.worker.engine.model_files import ModelFiles
 from services.worker.engine.reports import Reports
 
 NEIGHBOURS, NEW_TOKENS = 32, 28
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What stands before a fact while it is encoded."""
+
+    tokens: list[int]
+    spans: Spans
+    keys: tuple[ChunkKey, ...]
+
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk]) -> Prefix:
+        spans = spans_of(chunks)
+        return cls([token for _, part in chunks for token in part], spans, tuple(spans.keys))
 
 
 class Users:
@@ -57,14 +73,17 @@ class Users:
             for user in range(count)
         ]
         self._newest = [own[-1] for own in self._own]
-        wanted = whole_blocks(sum(len(part) for _, part in self._own[0]), self._block_size)
+        # Neither way is to be held up by putting together what is the same in every request.
+        self._prefixes = [Prefix.of(own) for own in self._own]
+        wanted = whole_blocks(len(self._prefixes[0].tokens), self._block_size)
         self._floors = [self._tokens(wanted) for _ in range(count)]
 
     async def store(self) -> None:
         """Encode every fact by itself."""
-        await self._encode(self._header, [])
+        nothing = Prefix.of([])
+        await self._encode(self._header, nothing)
         for column in zip(*(own[1:] for own in self._own), strict=True):
-            await asyncio.gather(*(self._encode(chunk, []) for chunk in column))
+            await asyncio.gather(*(self._encode(chunk, nothing) for chunk in column))
 
     async def refill(self) -> None:
         """All of every user's memory into the engine's own cache, if it is not there."""
@@ -93,7 +112,7 @@ class Users:
 
     async def _injected(self, index: int) -> None:
         new = self._chunk(f"user-{index}", NEW_TOKENS)
-        await self._encode(new, self._own[index])
+        await self._encode(new, self._prefixes[index])
         self._newest[index] = new
 
     async def _floor(self, index: int, *, is_full: bool = True) -> None:
@@ -101,13 +120,11 @@ class Users:
         cached = await self._ask([*before, *self._tokens(NEW_TOKENS)], f"floor-{index}", None)
         assert not is_full or cached == len(before), f"{cached} tokens were cached of {len(before)}"
 
-    async def _encode(self, new: Chunk, prefix: Sequence[Chunk]) -> None:
+    async def _encode(self, new: Chunk, prefix: Prefix) -> None:
         key, tokens = new
-        before = [token for _, part in prefix for token in part]
-        spans = spans_of(prefix)
-        seen = tuple(spans.keys)
-        capture = Capture(key, len(before), len(tokens), seen, FactRef(FactId(key), 1), 0)
-        params = RequestParams(self._name(), spans, capture)
+        before = prefix.tokens
+        capture = Capture(key, len(before), len(tokens), prefix.keys, FactRef(FactId(key), 1), 0)
+        params = RequestParams(self._name(), prefix.spans, capture)
         cached = await self._ask([*before, *tokens], self._name(), params)
         assert cached == len(before), f"{cached} tokens were injected of {len(before)}"
 
@@ -179,7 +196,8 @@ async def run(arguments: argparse.Namespace) -> None:
     )
     model = ModelFiles(folder, folder.name, ModelRevision(f"{folder.name}@random"))
     results = ResultFile(arguments.out, model=folder.name)
-    async with EventReader(DirectoryMirror(), Reports()) as reader:
+    mirror = DirectoryMirror()
+    async with EventReader(mirror, Reports()) as reader:
         host = await EngineHost.start(
             settings, model, reader.endpoint, load_format="dummy", skip_tokenizer_init=True
         )
@@ -195,8 +213,10 @@ async def run(arguments: argparse.Namespace) -> None:
                 await users.store()
                 gc.collect()
                 gc.freeze()
+                before = mirror.num_evictions
                 figure = await measure(users, count, arguments.requests, arguments.turns)
-                results.add("gpu_encode_load", {**figure, **about})
+                evicted = {"evictions": mirror.num_evictions - before}
+                results.add("gpu_encode_load", {**figure, **evicted, **about})
         finally:
             host.stop()
 
@@ -210,7 +230,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--block-size", type=int)
     parser.add_argument("--step-tokens", type=int, help="that the engine computes in one step")
-    parser.add_argument("--arena-bytes", type=int, default=36 << 30)
+    parser.add_argument("--arena-bytes", type=int, default=56 << 30)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     asyncio.run(run(arguments))

@@ -1,8 +1,9 @@
 """Exactness on this GPU, before anything is timed: `python -m benchmarks.gpu.gate --out rows.json`.
 
-The tests of `tests/exactness`, bfloat16, on tiny models: every model in every layout that the
-engine's attention has (NHD, HND), several engines at a time. A row says what passed; the exit
-status is 1 when anything did not.
+The tests of `tests/exactness` on tiny models: every model in every layout that the engine's
+attention has (NHD, HND), several engines at a time. In bfloat16 that is FlashAttention 3; in
+float32, which it does not take, vLLM's Triton kernels, and the limit is far below any rounding of
+half precision. A row says what passed; the exit status is 1 when anything did not.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ class Part:
     selection: str
 
 
-def parts(models: Sequence[str], files: Sequence[str], block_size: int) -> Iterator[Part]:
+def parts(
+    models: Sequence[str], dtype: str, files: Sequence[str], block_size: int
+) -> Iterator[Part]:
     """Every model in both layouts, then whole files that choose their models themselves."""
     for layout in LAYOUTS:
         for model in models:
-            chosen = f"{model}-bfloat16"
+            chosen = f"{model}-{dtype}"
             yield Part(layout, block_size, f"{FOLDER}/test_injection_equals_prefill.py", chosen)
         for given in files:
             file, _, selection = given.partition(":")
@@ -57,6 +60,7 @@ def run(part: Part, limit_s: float) -> dict[str, Any]:
         **os.environ,
         "VLLM_KV_CACHE_LAYOUT": part.layout,
         "INFERSCALE_TEST_BLOCK_SIZE": str(part.block_size),
+        "TRITON_F32_DEFAULT": "ieee",  # Else attention in float32 has products of 10 bits.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # CUDA does not survive a fork.
     }
     command = [sys.executable, *PYTEST, part.file, "-k", part.selection]
@@ -90,13 +94,14 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", default=[*MODELS])
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--files", nargs="*", default=[], help="FILE or FILE:SELECTION")
     parser.add_argument("--block-size", type=int, default=GPU_BLOCK_SIZE)
     parser.add_argument("--at-once", type=int, default=6)
     parser.add_argument("--limit-s", type=float, default=240)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    work = list(parts(arguments.models, arguments.files, arguments.block_size))
+    work = list(parts(arguments.models, arguments.dtype, arguments.files, arguments.block_size))
     with ThreadPoolExecutor(arguments.at_once) as pool:
         figures = list(pool.map(lambda part: run(part, arguments.limit_s), work))
     arguments.out.write_text(json.dumps(gpu_rows("gpu_gate", figures), indent=1))
