@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.rows import make_rows, replace_rows
 from inferscale_core.ids import FactId, ModelRevision
-from inferscale_core.memory.recipes import recipe_by_name
+from inferscale_core.memory.recipes import DEFAULT_RECIPE
 from inferscale_core.prompt import ChatMessage, PromptFormat
 from inferscale_core.settings import WorkerSettings
 from inferscale_core.vllm_connector.params import RequestParams
@@ -60,7 +60,7 @@ class TimedEngine(FakeEngine):
 
 class LargeUser:
     def __init__(self, num_facts: int) -> None:
-        recipe = recipe_by_name("progressive-32")
+        recipe = DEFAULT_RECIPE
         self.num_facts = num_facts
         self.control = MemoryControl(page_size=500)
         mirror, reports = DirectoryMirror(), Reports()

@@ -36,7 +36,7 @@ from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import SCRATCH, write_config
 from inferscale_core.embedding import BatchingEmbedder, Embedder
 from inferscale_core.ids import ModelRevision, TenantId, UserId
-from inferscale_core.memory.recipes import recipe_by_name
+from inferscale_core.memory.recipes import DEFAULT_RECIPE
 from inferscale_core.prompt import ChatMessage, PromptFormat
 from inferscale_core.rpc.pb.inferscale.v1 import sync_pb2
 from inferscale_core.settings import EngineSettings, WorkerSettings
@@ -157,7 +157,7 @@ async def worker(
     """As `services.worker.app` starts one, without control, weights and a tokenizer's files."""
     mirror, reports = DirectoryMirror(), Reports()
     model = ModelFiles(folder, folder.name, ModelRevision(f"{folder.name}@random"))
-    recipe = recipe_by_name("progressive-32")
+    recipe = DEFAULT_RECIPE
     async with EventReader(mirror, reports) as reader:
         host = await EngineHost.start(
             settings, model, reader.endpoint, load_format="dummy", skip_tokenizer_init=True

@@ -2,8 +2,8 @@
 
 Progressive injection encodes a fact behind the serving header and related earlier facts of its
 user, read from their stored KV. The windows of arXiv 2607.27090 encode it behind the conversation
-turns before its source. docs/decisions/0001-progressive-injection.md has the measurements behind
-the default, docs/recipes.md says what every field does.
+turns before its source. docs/decisions/0017-order-of-arrival.md has the measurements behind the
+default, docs/recipes.md says what every field does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -185,15 +185,15 @@ def _progressive(num_neighbours: int) -> Recipe:
     return Recipe(f"progressive-{num_neighbours}", num_neighbours=num_neighbours)
 
 
-DEFAULT_RECIPE = _progressive(32)
+DEFAULT_RECIPE = Recipe("progressive-32-arrival", num_neighbours=32, fact_order=FactOrder.ARRIVAL)
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         DEFAULT_RECIPE,
+        _progressive(32),
         _progressive(16),
         _progressive(8),
-        Recipe("progressive-32-arrival", num_neighbours=32, fact_order=FactOrder.ARRIVAL),
         Recipe("progressive-16-recent-16", num_neighbours=16, num_recent=16),
         Recipe(
             "progressive-16-recent-16-arrival",
@@ -201,6 +201,7 @@ RECIPES: dict[str, Recipe] = {
             num_recent=16,
             fact_order=FactOrder.ARRIVAL,
         ),
+        replace(DEFAULT_RECIPE, name="progressive-32-arrival-chapters", chapter=512),
         Recipe("progressive-32-chapters", num_neighbours=32, chapter=512),
         Recipe("progressive-32-depth-8", num_neighbours=32, max_depth=8),
         Recipe("neighbours-32-as-text", num_neighbours=32, facts_as=PrefixFacts.TEXT),

@@ -23,7 +23,7 @@ from inferscale_core.client import AsyncInferScale
 from inferscale_core.embedding import load_embedder
 from inferscale_core.errors import InferScaleError, InvalidInput
 from inferscale_core.memory.recipe_files import load_recipe
-from inferscale_core.memory.recipes import Recipe, storage_by_name
+from inferscale_core.memory.recipes import DEFAULT_RECIPE, Recipe, storage_by_name
 from inferscale_core.settings import Settings, WrongSettings, read_settings
 from services.evaluation.api import ApiDriver
 from services.evaluation.asking import INSTRUCTION, Asking
@@ -192,7 +192,7 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo's JSON files")
     parser.add_argument("--out", type=Path, required=True, help="the file to write (.npz)")
     parser.add_argument(
-        "--recipes", default="progressive-32", help="recipes whose wording of facts is embedded"
+        "--recipes", default=DEFAULT_RECIPE.name, help="recipes whose wording of facts is embedded"
     )
     parser.set_defaults(run=_prepare)
 
@@ -205,7 +205,7 @@ def _add_locomo(parser: argparse.ArgumentParser) -> None:
         "--model", required=True, help="as INFERSCALE_ENGINE__MODEL, or as the tenant lists it"
     )
     parser.add_argument("--k", default="5,10,20,50", help="numbers of facts")
-    parser.add_argument("--recipes", default="progressive-32", help="names or files")
+    parser.add_argument("--recipes", default=DEFAULT_RECIPE.name, help="names or files")
     parser.add_argument("--storage", default="", help="instead of the recipes' own, one or several")
     parser.add_argument("--out", type=Path, required=True, help="folder of scores, begun or new")
     parser.add_argument("--against", help="recipes that the others are compared with as well")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from inferscale_core.errors import InferScaleError
 from inferscale_core.memory.recipe_files import load_recipe
-from inferscale_core.memory.recipes import Storage, storage_by_name
+from inferscale_core.memory.recipes import DEFAULT_RECIPE, Storage, storage_by_name
 from inferscale_core.settings import WrongSettings, read_settings
 from services.verification.run import Verification
 from services.worker.verdict import StorageResult, Verdict
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="inferscale verify", description=__doc__.split("\n")[0])
     parser.add_argument("model", help="as INFERSCALE_ENGINE__MODEL")
     parser.add_argument("--out", type=Path, help="where to write the verdict (JSON)")
-    parser.add_argument("--recipe", default="progressive-32", help="a name or a file")
+    parser.add_argument("--recipe", default=DEFAULT_RECIPE.name, help="a name or a file")
     parser.add_argument(
         "--storage", default=",".join(Storage), help="what to try beside cache storage"
     )

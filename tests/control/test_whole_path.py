@@ -28,6 +28,7 @@ from inferscale_core.client import (
     ServingMode,
 )
 from inferscale_core.errors import AnswerWithdrawn, InvalidInput
+from inferscale_core.memory.recipes import DEFAULT_RECIPE
 from inferscale_core.telemetry import names
 from tests.control.control_process import PACKAGED_DIMENSION, ControlProcess, environment
 from tests.control.harness import NO_RETRY, OPERATOR_TOKEN, eventually
@@ -193,7 +194,7 @@ async def test_a_memory_says_where_its_chunk_is(whole: Whole) -> None:
     memory_ids = await whole.fill("placing")
     memory = await whole.client.get_memory("placing", memory_ids[SECRET])
     [status] = memory.encode_status
-    assert (status.state, status.recipe) == (EncodeState.DONE, "progressive-32")
+    assert (status.state, status.recipe) == (EncodeState.DONE, DEFAULT_RECIPE.name)
     [residency] = memory.residency
     assert residency.worker_id == "real-worker"
     assert residency.model_revision == status.model_revision

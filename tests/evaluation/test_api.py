@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from inferscale_core.client import AsyncOperator
+from inferscale_core.memory.recipes import DEFAULT_RECIPE
 from services.evaluation.scores import TEXT, ScoreFile, load_scores
 from tests.control.control_process import PACKAGED_DIMENSION, ControlProcess, environment
 from tests.control.harness import OPERATOR_TOKEN
@@ -86,7 +87,7 @@ async def test_both_drivers_ask_the_same_tokens_and_score_alike(
         *("--out", str(tmp_path / "direct")),
     )
 
-    for mode in (TEXT, "progressive-32"):
+    for mode in (TEXT, DEFAULT_RECIPE.name):
         asked, direct = (scores_in(tmp_path / way, mode) for way in ("api", "direct"))
         assert len(asked.scores) == 8
         assert asked.about == direct.about
@@ -100,7 +101,7 @@ async def test_both_drivers_ask_the_same_tokens_and_score_alike(
     rows = json.loads((tmp_path / "direct" / "report" / "rows.json").read_text())
     assert [(row["recipe"], row["k"], row["dtype"], row["n"]) for row in rows] == [
         (TEXT, K, "", 8),
-        ("progressive-32", K, "cache", 8),
+        (DEFAULT_RECIPE.name, K, "cache", 8),
     ]
     assert rows[1]["kl_first"] > 0, "or text mode was asked twice"
 

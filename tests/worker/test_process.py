@@ -16,6 +16,7 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from inferscale_core.memory.recipes import DEFAULT_RECIPE
 from inferscale_core.rpc.auth import SharedTokens
 from inferscale_core.rpc.channel import open_channel
 from inferscale_core.rpc.pb.inferscale.v1 import common_pb2, sync_pb2, worker_pb2
@@ -120,7 +121,7 @@ async def test_a_worker_joins_serves_and_drains(tmp_path: Path) -> None:
         await until_serving(channel, process)
         joined = servicer.joined[0]
         assert (joined.worker_id, joined.address) == ("w1", f"127.0.0.1:{port}")
-        assert (joined.model, joined.recipe) == ("tiny", "progressive-32")
+        assert (joined.model, joined.recipe) == ("tiny", DEFAULT_RECIPE.name)
         assert joined.model_revision.startswith("tiny@")
         assert joined.embedder.dimension == 384
         await asyncio.sleep(1.2)

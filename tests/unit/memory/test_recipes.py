@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,11 @@ from inferscale_core.memory.recipes import (
     Storage,
     recipe_by_name,
 )
+from inferscale_core.settings import RecipeSettings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "recipes.md"
+
+CHAPTERS = "progressive-32-arrival-chapters"
 
 OTHERS: dict[str, Any] = {
     "with_header": False,
@@ -60,6 +63,7 @@ def test_a_recipes_hash_covers_all_that_changes_a_chunk_and_nothing_else() -> No
 def test_a_field_that_came_later_leaves_the_hash_of_recipes_without_it_as_it_was() -> None:
     """Their chunks are stored under it, also on disks."""
     assert RECIPES["progressive-32"].hash == "217eda5a8a51db8b"
+    assert RECIPES["progressive-32-arrival"].hash == "c46c31db9111537a"
     assert Recipe("x", num_neighbours=32, chapter=512).hash != "217eda5a8a51db8b"
 
 
@@ -73,6 +77,15 @@ def test_the_page_of_recipes_describes_every_field() -> None:
     section = PAGE.read_text(encoding="utf-8").partition("## Fields\n")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     assert re.findall(r"`(\w+)`", " ".join(rows)) == [field.name for field in fields(Recipe)]
+
+
+def test_a_service_that_names_no_recipe_has_the_default() -> None:
+    """Also where a tool is told none: operators and measurements mean the same by it."""
+    assert RECIPES[RecipeSettings().name] is DEFAULT_RECIPE
+
+
+def test_the_default_in_chapters_differs_in_these_alone() -> None:
+    assert replace(DEFAULT_RECIPE, chapter=512).hash == RECIPES[CHAPTERS].hash
 
 
 def test_every_recipe_by_name_is_another() -> None:
