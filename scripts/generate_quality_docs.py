@@ -10,14 +10,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from inferscale_core.memory.recipes import DEFAULT_RECIPE  # noqa: E402
 from services.evaluation.figures import Row  # noqa: E402
 from services.evaluation.judged import judged_table  # noqa: E402
 from services.evaluation.report import (  # noqa: E402
@@ -28,11 +30,15 @@ from services.evaluation.report import (  # noqa: E402
     plot,
     table,
 )
+from services.evaluation.scores import TEXT, TEXT_AGAIN  # noqa: E402
+from services.evaluation.targets import targets_table  # noqa: E402
 
 ROWS = ROOT / "benchmarks" / "results" / "quality.json"
 PAGE = ROOT / "docs" / "quality.md"
 NONE_YET = "No rows are committed yet.\n"
-_PLACE = re.compile(r"(<!-- rows -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_PLACE = re.compile(r"(<!-- (targets|rows) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_CHOICES = {"--recipes", "--storage", "--k"}
+"""Options of `inferscale eval` that a row itself tells."""
 
 
 def main() -> int:
@@ -72,11 +78,15 @@ def merged(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
 
 def rendered(rows: Sequence[Row], page: str) -> dict[Path, str]:
     """What every file should hold, by path."""
-    body = "\n".join(_sections(rows)) if rows else NONE_YET
-    files = {PAGE: _PLACE.sub(lambda match: f"{match[1]}{body}{match[3]}", page)}
+    bodies = {
+        "targets": "\n".join(_targets(rows)) or NONE_YET,
+        "rows": "\n".join(_sections(rows)) or NONE_YET,
+    }
+    files = {PAGE: _PLACE.sub(lambda match: f"{match[1]}{bodies[match[2]]}{match[4]}", page)}
     for model, own in _by_model(rows):
-        files[ROOT / "docs" / _plot_name(model)] = plot(own)
-        files[ROOT / "docs" / _plot_name(model, "nll")] = nll_plot(own)
+        lines = _at_every_k(own)
+        files[ROOT / "docs" / _plot_name(model)] = plot(lines)
+        files[ROOT / "docs" / _plot_name(model, "nll")] = nll_plot(lines)
         if picture := judged_plot(own):
             files[ROOT / "docs" / _plot_name(model, "judged")] = picture
     return files
@@ -86,24 +96,76 @@ def is_same(path: Path, text: str) -> bool:
     return path.exists() and path.read_text(encoding="utf-8") == text
 
 
+def _targets(rows: Sequence[Row]) -> Iterator[str]:
+    for model, own in _by_model(rows):
+        if lines := targets_table(own):
+            yield f"**{model}**\n"
+            yield lines
+
+
 def _sections(rows: Sequence[Row]) -> Iterator[str]:
     for model, own in _by_model(rows):
         yield f"### {model}\n"
         yield f"![Token F1 over the number of facts]({_plot_name(model)})\n"
         yield f"![NLL less text mode's over the number of facts]({_plot_name(model, 'nll')})\n"
         yield table(own)
-        yield comparison_table(own)
-        yield category_table(own)
+        if differences := comparison_table(_with_telling_comparisons(own)):
+            yield differences
+        yield category_table([row for row in own if _is_unquantised(row)])
         if judged := judged_table(own):
             yield f"![Judged answers over the number of facts]({_plot_name(model, 'judged')})\n"
             yield judged
-        yield _costs(own)
+        if costs := _costs(own):
+            yield costs
         yield _source(own)
 
 
+def _at_every_k(rows: Sequence[Row]) -> list[Row]:
+    """Of what was asked at each k of the table: lines of one point say little and hide others."""
+    asked: dict[tuple[str, str], set[int]] = {}
+    for row in rows:
+        if row["recipe"] != TEXT_AGAIN:
+            asked.setdefault((row["recipe"], row["dtype"]), set()).add(row["k"])
+    most = max(asked.values(), key=len)
+    whole = {line for line, at in asked.items() if at == most}
+    return [row for row in rows if (row["recipe"], row["dtype"]) in whole]
+
+
+def _with_telling_comparisons(rows: Sequence[Row]) -> list[Row]:
+    """Each row compared with the default recipe and with the one whose name its own goes on from;
+    in few bits with its own recipe. With all others where neither was compared. No pair twice."""
+    told: set[frozenset[tuple[str, str, int]]] = set()
+    telling = []
+    for row in rows:
+        compared = {}
+        for name in _telling(row, row.get("compared", {})):
+            sides = {(row["recipe"], row["dtype"], row["k"]), (name, "cache", row["k"])}
+            if frozenset(sides) not in told:
+                told.add(frozenset(sides))
+                compared[name] = row["compared"][name]
+        telling.append(row | {"compared": compared})
+    return telling
+
+
+def _telling(row: Row, names: Iterable[str]) -> list[str]:
+    if not _is_unquantised(row) and row["recipe"] in names:
+        return [row["recipe"]]
+    bases = [name for name in names if row["recipe"].startswith(f"{name}-")]
+    wanted = {DEFAULT_RECIPE.name, max(bases, key=len, default="")}
+    return [name for name in names if name in wanted] or list(names)
+
+
+def _is_unquantised(row: Row) -> bool:
+    return row["dtype"] in ("", "cache") and row["recipe"] != TEXT_AGAIN
+
+
 def _costs(rows: Sequence[Row]) -> str:
-    """Of encoding, once for each recipe and storage."""
-    costs = {(row["recipe"], row["dtype"]): row["encode"] for row in rows if "encode" in row}
+    """Of encoding, for each recipe and storage: the fastest where it was done several times."""
+    costs: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        way, cost = (row["recipe"], row["dtype"]), row.get("encode")
+        if cost and (way not in costs or cost["seconds"] < costs[way]["seconds"]):
+            costs[way] = cost
     if not costs:
         return ""
     lines = [
@@ -113,19 +175,30 @@ def _costs(rows: Sequence[Row]) -> str:
     for (recipe, dtype), cost in costs.items():
         per_fact = cost["forwarded_tokens"] / cost["facts"]
         rate = cost["facts"] / cost["seconds"]
-        lines.append(f"| `{recipe}` | {dtype} | {per_fact:.0f} | {cost['waves']} | {rate:,.0f} |")
+        lines.append(f"| `{recipe}` | {dtype} | {per_fact:,.0f} | {cost['waves']} | {rate:,.0f} |")
     return "\n".join(lines) + "\n"
 
 
 def _source(rows: Sequence[Row]) -> str:
-    """Every way in which rows of a table were measured."""
+    """Every way in which rows of a table were measured; the rows' own file has whole commands."""
     said = dict.fromkeys(
-        f"`{row.get('command', '')}`, {row.get('date', '')}, "
+        f"`{_without_choices(row.get('command', ''))}` with recipes, storages and k as in the "
+        f"tables, {row.get('date', '')}, "
         f"{_named(row.get('hardware', {}))}; {_named(row.get('versions', {}))}; "
         f"data {row['data']}, asked {row['asked']}."
         for row in rows
     )
     return "\n\n".join(said) + "\n"
+
+
+def _without_choices(command: str) -> str:
+    words: list[str] = []
+    skipped = False
+    for word in shlex.split(command):
+        if not skipped and word not in _CHOICES and word != "--text-again":
+            words.append(word)
+        skipped = word in _CHOICES
+    return shlex.join(words)
 
 
 def _named(values: dict[str, Any]) -> str:
@@ -138,7 +211,7 @@ def _by_model(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     for row in rows:
         found.setdefault(_model(row), []).append(row)
     return [
-        (model, sorted(own, key=lambda row: (row["k"], row["recipe"] != "text")))
+        (model, sorted(own, key=lambda row: (row["k"], row["recipe"] != TEXT)))
         for model, own in found.items()
     ]
 

@@ -1,0 +1,101 @@
+"""What is wanted of a recipe beside what was seen, in Markdown.
+
+Wanted at k = 20 and 50, against joint prefill of the same facts: token F1 at most a point lower,
+with less than two points to its interval's lower end, and the given answers' log-likelihood at most
+0.03 nats worse. At k = 50 also: F1 at least five points above the paper's window of 50 turns, and
+the interval of that clear of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from inferscale_core.memory.recipes import DEFAULT_RECIPE
+from services.evaluation.figures import Row
+from services.evaluation.scores import TEXT, TEXT_AGAIN
+
+AT_K = (20, 50)
+WINDOW = "window-50"
+WINDOW_K = 50
+
+MAX_F1_LOSS = 0.01
+MAX_F1_LOSS_OF_INTERVAL = 0.02
+MAX_NLL_LOSS = 0.03
+MIN_F1_OVER_WINDOW = 0.05
+
+_HEAD = (
+    *("recipe", "storage", "missed"),
+    *(f"F1, k = {k}" for k in AT_K),
+    *(f"NLL, k = {k}" for k in AT_K),
+    f"F1 above `{WINDOW}`, k = {WINDOW_K}",
+)
+_ABSENT = "–"
+
+
+@dataclass(slots=True)
+class _Marks:
+    """Makes bold what is worse than wanted. missed: how many numbers were."""
+
+    missed: int = 0
+
+    def __call__(self, text: str, met: bool) -> str:
+        self.missed += not met
+        return text if met else f"**{text}**"
+
+
+def targets_table(rows: Sequence[Row]) -> str:
+    """A line for each recipe and storage that was asked at such a k, fewest misses first. Empty
+    where nothing was compared with the window, which says what there was to win."""
+    found: dict[tuple[str, str], dict[int, Row]] = {}
+    for row in rows:
+        if row["recipe"] not in (TEXT, TEXT_AGAIN) and row["k"] in AT_K:
+            found.setdefault((row["recipe"], row["dtype"]), {})[row["k"]] = row
+    if not any(WINDOW in row.get("compared", {}) for row in rows):
+        return ""
+    lines = sorted((_line(way, by_k) for way, by_k in found.items()), key=itemgetter(0))
+    head = [f"| {' | '.join(_HEAD)} |", f"|---|---|{'---:|' * (len(_HEAD) - 2)}"]
+    return "\n".join([*head, *(line for _, line in lines)]) + "\n"
+
+
+def _line(way: tuple[str, str], by_k: dict[int, Row]) -> tuple[int, str]:
+    """How many numbers miss, and the line."""
+    marked = _Marks()
+    cells = [
+        *(_f1(by_k.get(k), marked) for k in AT_K),
+        *(_nll(by_k.get(k), marked) for k in AT_K),
+        _above_window(by_k.get(WINDOW_K), marked),
+    ]
+    mark = " (default)" if way == (DEFAULT_RECIPE.name, DEFAULT_RECIPE.storage) else ""
+    start = [f"`{way[0]}`{mark}", way[1], str(marked.missed)]
+    return marked.missed, f"| {' | '.join(start + cells)} |"
+
+
+def _f1(row: Row | None, marked: _Marks) -> str:
+    if row is None:
+        return _ABSENT
+    mean, (low, high) = row["f1_to_text"], row["f1_to_text_interval"]
+    end = marked(_points(low), low > -MAX_F1_LOSS_OF_INTERVAL)
+    return f"{marked(_points(mean), mean >= -MAX_F1_LOSS)} [{end}, {_points(high)}]"
+
+
+def _nll(row: Row | None, marked: _Marks) -> str:
+    if row is None:
+        return _ABSENT
+    mean, (low, high) = row["nll_to_text"], row["nll_to_text_interval"]
+    return f"{marked(f'{mean:+.3f}', mean <= MAX_NLL_LOSS)} [{low:+.3f}, {high:+.3f}]"
+
+
+def _above_window(row: Row | None, marked: _Marks) -> str:
+    found = {} if row is None else row.get("compared", {}).get(WINDOW, {})
+    if not found:
+        return _ABSENT
+    mean, (low, high) = found["f1"], found["f1_interval"]
+    end = marked(_points(low), low > 0)
+    return f"{marked(_points(mean), mean >= MIN_F1_OVER_WINDOW)} [{end}, {_points(high)}]"
+
+
+def _points(share: float) -> str:
+    """Of F1, in hundredths."""
+    return f"{100 * share:+.2f}"

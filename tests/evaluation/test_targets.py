@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inferscale_core.memory.recipes import DEFAULT_RECIPE
+from services.evaluation.figures import Row
+from services.evaluation.targets import targets_table
+
+
+def row(
+    recipe: str = "ours",
+    k: int = 50,
+    dtype: str = "cache",
+    *,
+    f1: float = -0.004,
+    f1_low: float = -0.015,
+    nll: float = 0.01,
+    above: float = 0.06,
+    above_low: float = 0.04,
+) -> Row:
+    return {
+        "recipe": recipe,
+        "k": k,
+        "dtype": dtype,
+        "f1_to_text": f1,
+        "f1_to_text_interval": [f1_low, 0.02],
+        "nll_to_text": nll,
+        "nll_to_text_interval": [-0.02, 0.04],
+        "compared": {"window-50": {"f1": above, "f1_interval": [above_low, 0.08]}},
+    }
+
+
+def cells(table: str, line: int = 0) -> list[str]:
+    return [cell.strip() for cell in table.splitlines()[2 + line].strip("|").split("|")]
+
+
+def test_what_meets_all_that_is_wanted_has_nothing_bold() -> None:
+    assert cells(targets_table([row(), row(k=20)])) == [
+        *("`ours`", "cache", "0"),
+        *("-0.40 [-1.50, +2.00]", "-0.40 [-1.50, +2.00]"),
+        *("+0.010 [-0.020, +0.040]", "+0.010 [-0.020, +0.040]"),
+        "+6.00 [+4.00, +8.00]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "text"),
+    [
+        ({"f1": -0.0101}, 4, "**-1.01** [-1.50, +2.00]"),
+        ({"f1_low": -0.0202}, 4, "-0.40 [**-2.02**, +2.00]"),
+        ({"nll": 0.031}, 6, "**+0.031** [-0.020, +0.040]"),
+        ({"above": 0.049}, 7, "**+4.90** [+4.00, +8.00]"),
+        ({"above_low": -0.001}, 7, "+6.00 [**-0.10**, +8.00]"),
+    ],
+)
+def test_each_number_that_misses_is_bold_and_counted(
+    changes: dict[str, Any], place: int, text: str
+) -> None:
+    found = cells(targets_table([row(**changes)]))
+    assert (found[2], found[place]) == ("1", text)
+
+
+def test_what_misses_least_stands_first_and_what_was_not_asked_stays_empty() -> None:
+    table = targets_table([row("worse", k=20, nll=0.3), row("better"), row("text"), row(k=10)])
+    assert len(table.splitlines()) == 2 + 2
+    assert cells(table)[:4] == ["`better`", "cache", "0", "–"]
+    assert cells(table, 1)[2:] == [
+        *("1", "-0.40 [-1.50, +2.00]", "–", "**+0.300** [-0.020, +0.040]", "–", "–")
+    ]
+
+
+def test_the_default_is_marked_in_its_own_storage_alone() -> None:
+    table = targets_table([row(DEFAULT_RECIPE.name), row(DEFAULT_RECIPE.name, dtype="int8")])
+    assert cells(table)[0] == f"`{DEFAULT_RECIPE.name}` (default)"
+    assert cells(table, 1)[0] == f"`{DEFAULT_RECIPE.name}`"
+
+
+def test_without_the_window_there_is_no_table() -> None:
+    assert targets_table([row() | {"compared": {}}]) == ""
