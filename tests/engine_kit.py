@@ -12,7 +12,7 @@ import os
 import random
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,28 @@ class TinyEngine:
             yield
         finally:
             self.scheduler.max_num_scheduled_tokens = before
+
+    @contextlib.contextmanager
+    def slices(self, lengths: Iterable[int]) -> Iterator[None]:
+        """Prefill one request in slices of these lengths, and what is left of it in another."""
+        scheduler = self.scheduler
+        schedule, before, left = (
+            scheduler.schedule,
+            scheduler.max_num_scheduled_tokens,
+            iter(lengths),
+        )
+
+        def limited(*args: Any, **kwargs: Any) -> Any:
+            scheduler.max_num_scheduled_tokens = next(left, before)
+            return schedule(*args, **kwargs)
+
+        scheduler.schedule = limited
+        try:
+            yield
+        finally:
+            scheduler.schedule = schedule
+            scheduler.max_num_scheduled_tokens = before
+        assert next(left, None) is None, "the prompt was to be longer"
 
     def settle(self) -> None:
         """Step the idle engine for as long as the connector asks for it."""
