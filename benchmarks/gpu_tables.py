@@ -13,14 +13,16 @@ LAYERS_PER_PROGRAM = 4
 WAYS = ("injected", "text", "floor")
 
 
-def _gpus(row: Row) -> str:
-    return f"{row['model']}, {row['gpus']} GPUs" if row.get("gpus", 1) > 1 else str(row["model"])
+def _served(row: Row) -> str:
+    gpus = f", {row['gpus']} GPUs" if row.get("gpus", 1) > 1 else ""
+    storage = row.get("storage", "cache")
+    return f"{row['model']}{gpus}" + (f", {storage} chunks" if storage != "cache" else "")
 
 
 def _ttft(rows: Sequence[Row]) -> str:
     lines = [
         [
-            _gpus(row),
+            _served(row),
             row["block_size"],
             row["k"],
             *(f"{row[way]:.1f}" for way in WAYS),
@@ -28,7 +30,7 @@ def _ttft(rows: Sequence[Row]) -> str:
             f"{row['floor'] / row['injected']:.0%}",
             *(_if_known(row, f"gpu_{way}") for way in WAYS),
         ]
-        for row in rows
+        for row in sorted(rows, key=lambda row: (_served(row), row["k"]))
     ]
     busy = [f"GPU {way}" for way in WAYS]
     return table(
@@ -43,14 +45,14 @@ def _if_known(row: Row, name: str) -> str:
 def _throughput(rows: Sequence[Row]) -> str:
     lines = [
         [
-            _gpus(row),
+            _served(row),
             row["block_size"],
             row["clients"],
             *(f"{row[way]:.1f}" for way in WAYS),
             f"{row['injected'] / row['floor']:.0%}",
             f"{row['injected'] / row['text']:.1f}×",
         ]
-        for row in sorted(rows, key=lambda row: (_gpus(row), row["clients"]))
+        for row in sorted(rows, key=lambda row: (_served(row), row["clients"]))
     ]
     head = ["model", "block", "clients", *WAYS, "of the floor", "of text"]
     return table(head, lines) + source(rows)
@@ -149,11 +151,12 @@ def _encode_load(rows: Sequence[Row]) -> str:
             f"{row['floor']:.0f}",
             f"{row['share']:.0%}",
             f"{min(row['shares']):.0%} to {max(row['shares']):.0%}",
+            f"{row['evictions']:,}",
         ]
         for row in rows
     ]
     head = ["model", "users", "tokens of a step", "encode", "prefix hit", "of the prefix hit"]
-    return table([*head, "turn by turn"], lines) + source(rows)
+    return table([*head, "turn by turn", "chunks evicted"], lines) + source(rows)
 
 
 def _beside_decoding(rows: Sequence[Row]) -> str:

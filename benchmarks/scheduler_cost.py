@@ -10,7 +10,9 @@
     done      `update_connector_output` and `request_finished`
 
 A chat over k facts, and an encode request behind the header and 32 facts, each alone in its step;
-and encode requests of as many users as there are in one step, per request. Plain Python and numpy,
+and encode requests of as many users as there are in one step, per request; the same with an arena
+that is full, so that each chunk that is stored makes another give way, and with a step that is not
+done when the next is planned, as an engine with async scheduling has it. Plain Python and numpy,
 so it is the same code on any machine; the time is this machine's. Cold: the processor's caches are
 filled with something else before each step, as the engine does.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -47,6 +49,9 @@ FACT_TOKENS, NEW_TOKENS, TAIL_TOKENS, BLOCK = 30, 28, 64, 16
 NEIGHBOURS = 32
 USERS = 100
 REPEATS, MIN_REPEATS = 200, 15
+SPARE_CHUNKS = 30
+"""Of each user, for which a full arena has room besides what is asked with."""
+
 CACHE_BYTES = 64 << 20
 """More than a core's share of any cache."""
 
@@ -106,8 +111,10 @@ def _stored(side: SchedulerSide, key: ChunkKey) -> ChunkKey:
 class Requests:
     """One step after the other, each with a request of every user, through all that vLLM calls."""
 
-    def __init__(self, num_users: int, num_spans: int, *, captures: bool) -> None:
-        num_chunks = num_users * (num_spans + REPEATS)
+    def __init__(
+        self, num_users: int, num_spans: int, *, captures: bool, is_full: bool = False
+    ) -> None:
+        num_chunks = num_users * (num_spans + (SPARE_CHUNKS if is_full else REPEATS))
         config = ConnectorConfig(
             layer_names=("layer",),
             layers=(LayerShape(8, 128),),
@@ -125,6 +132,12 @@ class Requests:
         self._num_new = NEW_TOKENS if captures else TAIL_TOKENS
         self._encoder, self._decoder = MsgpackEncoder(), MsgpackDecoder(SamplingParams)
         self._packed = np.empty(1 << 20, dtype=np.int32)
+        self._num_in_flight = int(is_full)
+        self._in_flight: deque[tuple[int, list[tuple[User, Any]]]] = deque()
+        if is_full:
+            for index in range(SPARE_CHUNKS + MIN_REPEATS):
+                self.step(f"first{index}", Parts())
+            assert self.side.directory.stats.evictions, "the arena was to be full"
 
     def step(self, name: str, parts: Parts) -> None:
         side = self.side
@@ -153,12 +166,15 @@ class Requests:
         with parts.time("launch"):
             for copies in filter(None, (step.inject, step.capture)):
                 pack(copies, packed_shape(copies), self._packed)
-        done: Any = SimpleNamespace(kv_connector_worker_meta=StepDone([step.step_id]))
-        with parts.time("done"):
-            side.step_done(done)
-            for _, request in asked:
-                side.finished(request)
         assert len(step.capture) == self._captures * len(asked)
+        self._in_flight.append((step.step_id, asked))
+        if len(self._in_flight) > self._num_in_flight:
+            step_id, ended = self._in_flight.popleft()
+            done: Any = SimpleNamespace(kv_connector_worker_meta=StepDone([step_id]))
+            with parts.time("done"):
+                side.step_done(done)
+                for _, request in ended:
+                    side.finished(request)
 
     def step_without(self, parts: Parts) -> None:
         """The engine's part of requests that tell the connector nothing."""
@@ -206,10 +222,12 @@ class Packing:
         bodies_to_wire(bodies)
 
 
-def measure(num_users: int, num_spans: int, *, captures: bool, is_cold: bool) -> dict[str, float]:
+def measure(
+    num_users: int, num_spans: int, *, captures: bool, is_cold: bool, is_full: bool = False
+) -> dict[str, float]:
     """Median microseconds of each part, per request; of "engine", less those of a request without
     params."""
-    requests = Requests(num_users, num_spans, captures=captures)
+    requests = Requests(num_users, num_spans, captures=captures, is_full=is_full)
     parts, without = Parts(), Parts()
     other = np.ones(CACHE_BYTES // 8)
     for index in range(max(MIN_REPEATS, REPEATS // num_users)):
@@ -228,13 +246,20 @@ def measure(num_users: int, num_spans: int, *, captures: bool, is_cold: bool) ->
 def main() -> None:
     figures = []
     for is_cold in (True, False):
-        chats = [(f"chat, k = {k}", 1, k + 1, False) for k in (5, 10, 20, 50, 130)]
+        chats = [(f"chat, k = {k}", 1, k + 1, False, False) for k in (5, 10, 20, 50, 130)]
+        together = f"encode, {USERS} in a step"
         encodes = [
-            (name, num_users, NEIGHBOURS + 1, True)
-            for name, num_users in (("encode", 1), (f"encode, {USERS} in a step", USERS))
+            (name, num_users, NEIGHBOURS + 1, True, is_full)
+            for name, num_users, is_full in (
+                ("encode", 1, False),
+                (together, USERS, False),
+                (f"{together}, arena full", USERS, True),
+            )
         ]
-        for name, num_users, num_spans, captures in [*chats, *encodes]:
-            medians = measure(num_users, num_spans, captures=captures, is_cold=is_cold)
+        for name, num_users, num_spans, captures, is_full in [*chats, *encodes]:
+            medians = measure(
+                num_users, num_spans, captures=captures, is_cold=is_cold, is_full=is_full
+            )
             caches = "cold" if is_cold else "warm"
             rounded = {part: round(value, 1) for part, value in medians.items()}
             total = round(sum(medians.values()), 1)
