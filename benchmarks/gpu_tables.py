@@ -93,15 +93,19 @@ def _no_op(rows: Sequence[Row]) -> str:
 
 def _gate(rows: Sequence[Row]) -> str:
     layouts = sorted({row["layout"] for row in rows})
-    names = dict.fromkeys((row["tests"], row["selection"], row["block_size"]) for row in rows)
+    names = dict.fromkeys((_tests(row), row["selection"], row["block_size"]) for row in rows)
     by_place = {
-        (row["tests"], row["selection"], row["block_size"], row["layout"]): row for row in rows
+        (_tests(row), row["selection"], row["block_size"], row["layout"]): row for row in rows
     }
     lines = []
     for name in names:
         found = [by_place.get((*name, layout)) for layout in layouts]
         lines.append([*name, *(_passed(row) for row in found)])
     return table(["tests", "selection", "block", *layouts], lines) + source(rows)
+
+
+def _tests(row: Row) -> str:
+    return str(row["tests"]) + ("" if row.get("eager", True) else ", CUDA graphs")
 
 
 def _passed(row: Row | None) -> str:

@@ -9,6 +9,7 @@ from math import ceil, floor, log10
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 128, 104, 56
+LABEL_HEIGHT = 38
 
 _NAMESPACE = "http://www.w3.org/2000/svg"
 _STYLE = """
@@ -20,11 +21,13 @@ _STYLE = """
   .line { fill: none; stroke-width: 3; stroke-linejoin: round; stroke-linecap: round }
   .c0 { stroke: #0b7a75 } .d0 { fill: #0b7a75 }
   .c1 { stroke: #c2571a } .d1 { fill: #c2571a }
+  .c2 { stroke: #5a6fb0; stroke-dasharray: 2 7 } .d2 { fill: #5a6fb0 }
   @media (prefers-color-scheme: dark) {
     .card { fill: #14181f; stroke: #2b323c }
     .text { fill: #e8ecf1 } .soft { fill: #9aa6b4 } .grid { stroke: #262d37 }
     .c0 { stroke: #3fc9c1 } .d0 { fill: #3fc9c1 }
     .c1 { stroke: #ff9a5c } .d1 { fill: #ff9a5c }
+    .c2 { stroke: #93a7ec } .d2 { fill: #93a7ec }
   }
 """
 
@@ -39,13 +42,14 @@ class Series:
 
 @dataclass(frozen=True)
 class LinePlot:
-    """x and y start at 0. The unit of y is part of `y_label`."""
+    """x and y start at 0. unit: of y, as written behind a number."""
 
     title: str
     subtitle: str
     x_label: str
     y_label: str
     series: tuple[Series, ...]
+    unit: str = ""
 
     def svg(self) -> str:
         description = "; ".join(
@@ -89,14 +93,16 @@ class LinePlot:
 
     def _lines(self) -> list[str]:
         shapes = []
+        label_places = _apart([self._y(series.points[-1][1]) for series in self.series])
         for index, series in enumerate(self.series):
             places = [(self._x(x), self._y(y)) for x, y in series.points]
             path = " ".join(f"{x},{y}" for x, y in places)
             shapes.append(f'<polyline class="line c{index}" points="{path}"/>')
             shapes += [f'<circle class="d{index}" cx="{x}" cy="{y}" r="4.5"/>' for x, y in places]
-            (end_x, end_y), (_, last) = places[-1], series.points[-1]
-            shapes.append(_text(end_x + 14, end_y - 2, series.label, f"d{index}"))
-            shapes.append(_text(end_x + 14, end_y + 15, f"{last:.1f} s", f"d{index}"))
+            x, y = places[-1][0] + 14, label_places[index]
+            number = f"{series.points[-1][1]:.1f}{self.unit}"
+            shapes.append(_text(x, y - 2, series.label, f"d{index}"))
+            shapes.append(_text(x, y + 15, number, f"d{index}"))
         return shapes
 
     @property
@@ -109,6 +115,21 @@ class LinePlot:
 
     def _y(self, y: float) -> float:
         return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / self._y_max, 1)
+
+
+def _apart(places: Sequence[float]) -> list[float]:
+    """The places, each moved down from the one above as far as its label needs; all of them back
+    up when the last would leave the plot."""
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    found, lowest = dict.fromkeys(order, 0.0), HEIGHT - BOTTOM - 10.0
+    last = float("-inf")
+    for index in order:
+        found[index] = last = max(places[index], last + LABEL_HEIGHT)
+    limit = lowest
+    for index in reversed(order):
+        found[index] = min(found[index], limit)
+        limit = found[index] - LABEL_HEIGHT
+    return [round(found[index], 1) for index in range(len(places))]
 
 
 def _ticks(maximum: float, about: int = 5) -> Sequence[float]:

@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 PLOT = ROOT / "docs" / "ttft.svg"
 GPU_PLOT = ROOT / "docs" / "ttft_h200.svg"
+GPU_THROUGHPUT_PLOT = ROOT / "docs" / "throughput_h200.svg"
+GPU_WAYS = {"injected": "injected", "text": "as text", "floor": "prefix hit"}
 
 _PLACE = re.compile(r"(<!-- rows: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -51,6 +53,7 @@ def ttft_plot(rows: Sequence[Row]) -> str:
         ),
         x_label="facts in the prompt (k)",
         y_label="seconds",
+        unit=" s",
         series=(
             Series("injected", tuple((row["k"], row["ttft_injected_s"]) for row in rows)),
             Series("as text", tuple((row["k"], row["ttft_text_s"]) for row in rows)),
@@ -59,9 +62,7 @@ def ttft_plot(rows: Sequence[Row]) -> str:
 
 
 def gpu_ttft_plot(rows: Sequence[Row], model: str = "Llama-3.1-8B") -> str:
-    own = [row for row in rows if row["model"] == model and row["gpus"] == 1]
-    rows = sorted(own, key=lambda row: int(row["k"]))
-    names = {"injected": "injected", "text": "as text", "floor": "engine's own prefix hit"}
+    rows = sorted(_plain(rows, model), key=lambda row: int(row["k"]))
     vllm, gpu = rows[0]["versions"]["vllm"], rows[0]["hardware"]["gpu"]
     return LinePlot(
         title="Time to first token against the number of facts",
@@ -71,10 +72,34 @@ def gpu_ttft_plot(rows: Sequence[Row], model: str = "Llama-3.1-8B") -> str:
         ),
         x_label="facts in the prompt (k)",
         y_label="milliseconds",
+        unit=" ms",
         series=tuple(
-            Series(name, tuple((row["k"], row[way]) for row in rows)) for way, name in names.items()
+            Series(name, tuple((row["k"], row[way]) for row in rows))
+            for way, name in GPU_WAYS.items()
         ),
     ).svg()
+
+
+def gpu_throughput_plot(rows: Sequence[Row], model: str = "Llama-3.1-8B") -> str:
+    rows = sorted(_plain(rows, model), key=lambda row: int(row["clients"]))
+    vllm, gpu = rows[0]["versions"]["vllm"], rows[0]["hardware"]["gpu"]
+    return LinePlot(
+        title="Requests per second against clients",
+        subtitle=f"shape of {model}, vLLM {vllm} on one {gpu}; k = {rows[0]['k']}, 50 tokens each",
+        x_label="clients at once",
+        y_label="requests per second",
+        series=tuple(
+            Series(name, tuple((row["clients"], row[way]) for row in rows))
+            for way, name in GPU_WAYS.items()
+        ),
+    ).svg()
+
+
+def _plain(rows: Sequence[Row], model: str) -> list[Row]:
+    """On one GPU, with chunks as in the engine's cache."""
+    return [
+        row for row in rows if (row["model"], row["gpus"], row["storage"]) == (model, 1, "cache")
+    ]
 
 
 def _ttft_table(rows: Sequence[Row]) -> str:
@@ -193,6 +218,9 @@ def outputs() -> dict[Path, str]:
     on_gpu = [row for row in rows if row["benchmark"] == "gpu_ttft"]
     if on_gpu:
         found[GPU_PLOT] = gpu_ttft_plot(on_gpu)
+    served = [row for row in rows if row["benchmark"] == "gpu_throughput"]
+    if served:
+        found[GPU_THROUGHPUT_PLOT] = gpu_throughput_plot(served)
     return found
 
 

@@ -56,7 +56,7 @@ class TinyEngine:
             "block_size": BLOCK,
             "max_num_seqs": 16,
             "max_num_batched_tokens": 5120,
-            "enforce_eager": True,
+            "enforce_eager": os.environ.get("INFERSCALE_TEST_EAGER", "1") == "1",
             # Said in bytes, an engine on a GPU does not mind others that start beside it.
             "kv_cache_memory_bytes": 1 << 30,
             "gpu_memory_utilization": 0.05,

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.engine import FACT_TOKENS, HEADER_TOKENS, Chunk, spans_of, whole_blocks
+from benchmarks.gpu.gated import add_gate_argument, gate_passed
 from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import write_config
 from inferscale_core.ids import ChunkKey, FactId, ModelRevision
@@ -195,7 +196,8 @@ async def run(arguments: argparse.Namespace) -> None:
         host_bytes=0,
     )
     model = ModelFiles(folder, folder.name, ModelRevision(f"{folder.name}@random"))
-    results = ResultFile(arguments.out, model=folder.name)
+    gate = gate_passed(arguments.gate)
+    results = ResultFile(arguments.out, model=folder.name, **gate)
     mirror = DirectoryMirror()
     async with EventReader(mirror, Reports()) as reader:
         host = await EngineHost.start(
@@ -231,6 +233,7 @@ def main() -> None:
     parser.add_argument("--block-size", type=int)
     parser.add_argument("--step-tokens", type=int, help="that the engine computes in one step")
     parser.add_argument("--arena-bytes", type=int, default=56 << 30)
+    add_gate_argument(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     asyncio.run(run(arguments))

@@ -24,6 +24,7 @@ from inferscale_core.ids import ChunkKey, FactId
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.spans import Spans
 from inferscale_core.vllm_connector.config import GPU_BLOCK_SIZE
+from inferscale_core.vllm_connector.events import EventKind
 from inferscale_core.vllm_connector.params import Capture, RequestParams
 
 FACT_TOKENS, HEADER_TOKENS, TAIL_TOKENS = 30, 36, 64
@@ -90,6 +91,7 @@ class Bench:
         **settings: Any,
     ) -> None:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         from vllm import LLM
         from vllm.config import KVTransferConfig
@@ -123,6 +125,27 @@ class Bench:
         self.numbers = itertools.count()
         self.vocab = self.llm.model_config.get_vocab_size()
         self.facts: list[Chunk] = []
+
+    def engine_settings(self) -> dict[str, Any]:
+        """What the engine runs with, for the rows."""
+        config = self.llm.llm_engine.vllm_config
+        return {
+            "block_size": self.block_size,
+            "async_scheduling": bool(config.scheduler_config.async_scheduling),
+            "chunked_prefill": bool(config.scheduler_config.enable_chunked_prefill),
+            "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+            "compilation": config.compilation_config.mode.name,
+            "cuda_graphs": config.compilation_config.cudagraph_mode.name,
+        }
+
+    def take_launch_ms(self) -> list[float]:
+        """Of each injection since the last call: what its launch took a rank, on the host's clock,
+        from the step's metadata to the last kernel handed over. Only of our connector."""
+        connector = self.llm.llm_engine.engine_core.engine_core.scheduler.connector
+        events = connector.scheduler_side.sink.events
+        seen = [e.fields["inject_ms"] for e in events if e.kind is EventKind.COMPOSED]
+        events.clear()
+        return seen
 
     def tokens(self, count: int) -> list[int]:
         return self.rng.choices(range(100, self.vocab), k=count)

@@ -3,7 +3,9 @@
 The tests of `tests/exactness` on tiny models: every model in every layout that the engine's
 attention has (NHD, HND), several engines at a time. In bfloat16 that is FlashAttention 3; in
 float32, which it does not take, vLLM's Triton kernels, and the limit is far below any rounding of
-half precision. A row says what passed; the exit status is 1 when anything did not.
+half precision. Engines are eager, as they then start in seconds, but for `--with-graphs`. A row
+says what passed; the exit status is 1 when anything did not, and nothing is timed then
+(`benchmarks.gpu.gated`).
 """
 
 from __future__ import annotations
@@ -40,12 +42,22 @@ class Part:
     block_size: int
     file: str
     selection: str
+    is_eager: bool = True
 
 
 def parts(
-    models: Sequence[str], dtype: str, files: Sequence[str], block_size: int
+    models: Sequence[str],
+    dtype: str,
+    files: Sequence[str],
+    block_size: int,
+    *,
+    with_graphs: Sequence[str] = (),
 ) -> Iterator[Part]:
-    """Every model in both layouts, then whole files that choose their models themselves."""
+    """Every model in both layouts, then whole files that choose their models themselves, and models
+    with torch.compile and CUDA graphs in the engine's own layout."""
+    for model in with_graphs:
+        test = f"{FOLDER}/test_injection_equals_prefill.py"
+        yield Part(LAYOUTS[0], block_size, test, f"{model}-{dtype}", is_eager=False)
     for layout in LAYOUTS:
         for model in models:
             chosen = f"{model}-{dtype}"
@@ -60,6 +72,8 @@ def run(part: Part, limit_s: float) -> dict[str, Any]:
         **os.environ,
         "VLLM_KV_CACHE_LAYOUT": part.layout,
         "INFERSCALE_TEST_BLOCK_SIZE": str(part.block_size),
+        "INFERSCALE_TEST_EAGER": str(int(part.is_eager)),
+        "NCCL_NVLS_ENABLE": "0",
         "TRITON_F32_DEFAULT": "ieee",  # Else attention in float32 has products of 10 bits.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # CUDA does not survive a fork.
     }
@@ -79,6 +93,7 @@ def run(part: Part, limit_s: float) -> dict[str, Any]:
         "block_size": part.block_size,
         "tests": Path(part.file).stem,
         "selection": part.selection,
+        "eager": part.is_eager,
         "passed": counts.get("passed", 0),
         "failed": counts.get("failed", 0) + counts.get("error", 0),
         "seconds": round(time.perf_counter() - started, 1),
@@ -96,12 +111,21 @@ def main() -> int:
     parser.add_argument("--models", nargs="*", default=[*MODELS])
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--files", nargs="*", default=[], help="FILE or FILE:SELECTION")
+    parser.add_argument("--with-graphs", nargs="*", default=["llama"], help="models")
     parser.add_argument("--block-size", type=int, default=GPU_BLOCK_SIZE)
     parser.add_argument("--at-once", type=int, default=6)
     parser.add_argument("--limit-s", type=float, default=240)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    work = list(parts(arguments.models, arguments.dtype, arguments.files, arguments.block_size))
+    work = list(
+        parts(
+            arguments.models,
+            arguments.dtype,
+            arguments.files,
+            arguments.block_size,
+            with_graphs=arguments.with_graphs,
+        )
+    )
     with ThreadPoolExecutor(arguments.at_once) as pool:
         figures = list(pool.map(lambda part: run(part, arguments.limit_s), work))
     arguments.out.write_text(json.dumps(gpu_rows("gpu_gate", figures), indent=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -11,14 +12,19 @@ from typing import Any
 
 import torch
 
+import inferscale_core
 from benchmarks.rows import Row, make_rows
 
 
 def gpu_rows(benchmark: str, figures: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """As `make_rows`, with GPU and driver in `hardware`."""
+    """As `make_rows`, with GPU and driver in `hardware`, and the `code` that was measured."""
     rows = make_rows(benchmark, figures)
     gpu = {"gpu": torch.cuda.get_device_name(), "driver": _driver()}
-    return [{**row, "hardware": {**gpu, **row["hardware"]}} for row in rows]
+    hardware = [{**gpu, **row["hardware"]} for row in rows]
+    return [
+        {**row, "hardware": one, "code": code_digest()}
+        for row, one in zip(rows, hardware, strict=True)
+    ]
 
 
 class ResultFile:
@@ -36,6 +42,17 @@ class ResultFile:
         make = gpu_rows if torch.cuda.is_available() else make_rows
         self._rows += make(benchmark, [{**self._about, **figure}])
         self._path.write_text(json.dumps(self._rows, indent=1))
+
+
+@functools.cache
+def code_digest() -> str:
+    """Of the sources of `inferscale_core`, whether they are a checkout, an archive or installed."""
+    package = Path(inferscale_core.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.engine import FACT_TOKENS, HEADER_TOKENS, WAYS, Bench, ours
+from benchmarks.gpu.gated import add_gate_argument, gate_passed
 from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import write_config
 from inferscale_core.vllm_connector.config import GPU_BLOCK_SIZE
@@ -28,11 +29,13 @@ SLOW_CLIENTS = 75
 def ttft(bench: Bench, k: int, pairs: int) -> dict[str, Any]:
     for way in (*WAYS, "floor", *WAYS):
         bench.ask([bench.request(way, k)])
+    bench.take_launch_ms()
     samples: dict[str, list[float]] = {way: [] for way in WAYS}
     for index in range(pairs):
         for way in WAYS if index % 2 else WAYS[::-1]:
             if way != "text" or index < TEXT_PAIRS:
                 samples[way].append(bench.once(way, k))
+    launches = bench.take_launch_ms()
     # Ranks of their own are processes of their own, which the profiler does not see.
     busy = {f"gpu_{way}": gpu_busy(bench, way, k) for way in WAYS} if bench.is_one_rank else {}
     differences = sorted(i - f for i, f in zip(samples["injected"], samples["floor"], strict=True))
@@ -43,6 +46,7 @@ def ttft(bench: Bench, k: int, pairs: int) -> dict[str, Any]:
         "pairs": pairs,
         **{way: statistics.median(values) for way, values in samples.items()},
         "injected_minus_floor": statistics.median(differences),
+        "launch_ms": statistics.median(launches),
         "injected_minus_floor_quartiles": [differences[pairs // 4], differences[3 * pairs // 4]],
         **busy,
     }
@@ -101,7 +105,9 @@ def main() -> None:
         "--step-tokens", type=int, default=2048, help="computed in one step at most"
     )
     parser.add_argument("--gpus", type=int, default=1, help="tensor-parallel ranks")
+    add_gate_argument(parser)
     arguments = parser.parse_args()
+    gate = gate_passed(arguments.gate)
     model = write_config(arguments.model)
     bench = Bench(
         model,
@@ -117,8 +123,9 @@ def main() -> None:
         model=arguments.model,
         storage=arguments.storage,
         gpus=arguments.gpus,
-        block_size=bench.block_size,
         step_tokens=arguments.step_tokens,
+        **bench.engine_settings(),
+        **gate,
     )
     for k in arguments.ks:
         results.add("gpu_ttft", ttft(bench, k, arguments.pairs))

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.plot import LABEL_HEIGHT, LinePlot, Series
 from benchmarks.report import document_with_tables, outputs, ttft_plot
 from benchmarks.rows import make_rows, read_rows, replace_rows
 
@@ -87,3 +88,15 @@ def test_the_measured_rows_keep_what_the_first_page_shows() -> None:
     assert all(row["facts_injected"] == k for k, row in row_by_k.items())
     assert many["ttft_text_s"] >= 6 * many["ttft_injected_s"]
     assert many["ttft_injected_s"] <= 1.3 * few["ttft_injected_s"]
+
+
+def test_labels_of_lines_that_end_together_do_not_lie_on_each_other() -> None:
+    series = [
+        Series(name, ((5, 1.0), (50, y))) for name, y in (("a", 9.0), ("b", 9.1), ("c", 90.0))
+    ]
+    plot = LinePlot("title", "subtitle", "x", "y", tuple(series), unit=" ms")
+    texts = list(ElementTree.fromstring(plot.svg()).iter("{http://www.w3.org/2000/svg}text"))
+    at = {text.text or "": float(text.attrib["y"]) for text in texts}
+    assert sorted(at, key=lambda text: at[text] if text in "abc" else -1)[-3:] == ["c", "b", "a"]
+    assert at["a"] - at["b"] >= LABEL_HEIGHT
+    assert at["9.0 ms"] - at["a"] == at["90.0 ms"] - at["c"] == 17
