@@ -10,7 +10,14 @@ import torch
 
 from inferscale_core.ids import FactId
 from inferscale_core.retrieval.rows import SearchDevice, VectorRows
-from inferscale_core.retrieval.similarity import as_exact, best, similarities
+from inferscale_core.retrieval.similarity import (
+    MAX_RANKED_ROWS,
+    as_exact,
+    best,
+    ranks,
+    similarities,
+    unranked,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,11 @@ class FactVectors:
         """The `limit` facts most similar to a unit vector ([dimension]), most similar first."""
         rows = self.on_device()
         exact = as_exact(query.cpu()).to(rows.device)
-        values, indices = best(similarities(exact[None], rows)[0], limit)
+        scores = similarities(exact[None], rows)[0]
+        if len(scores) <= MAX_RANKED_ROWS:
+            found = unranked(ranks(scores, limit).tolist())
+            return [(self.ids[row], score) for row, score in found]
+        values, indices = best(scores, limit)
         # Both in one copy: it is what waits for the device.
         bits, places = torch.stack([values.view(torch.int64), indices]).cpu()
         scores = bits.contiguous().view(torch.float64).tolist()

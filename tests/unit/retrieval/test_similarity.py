@@ -4,7 +4,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferscale_core.retrieval.similarity import as_exact, best, similarities
+from inferscale_core.retrieval.similarity import (
+    MAX_RANKED_ROWS,
+    as_exact,
+    best,
+    ranks,
+    similarities,
+    unranked,
+)
 
 
 def unit_vectors(num: int, dimension: int, seed: int) -> torch.Tensor:
@@ -60,3 +67,24 @@ def test_ranking_equals_a_stable_sort(rows: list[list[int]], limit: int) -> None
     expected = torch.sort(scores, dim=1, descending=True, stable=True)
     assert torch.equal(indices, expected.indices[:, :limit])
     assert torch.equal(values, expected.values[:, :limit])
+
+
+@given(
+    st.lists(st.sampled_from([-1.002, -1.0, -(2.0**-48), 0.0, 2.0**-48, 0.5, 1.0, 1.002])),
+    st.integers(0, 9),
+)
+def test_similarity_and_row_in_one_number_rank_as_both_do(values: list[float], limit: int) -> None:
+    scores = torch.tensor(values, dtype=torch.float64)
+    exact = (scores * 2**48).round() / 2**48
+    wanted, rows = best(exact, limit)
+    found = unranked(ranks(exact, limit).tolist())
+    assert found == list(zip(rows.tolist(), wanted.tolist(), strict=True))
+
+
+def test_as_many_rows_as_fit_are_told_apart() -> None:
+    rows = as_exact(unit_vectors(100, 8, seed=3)).repeat(164, 1)[:MAX_RANKED_ROWS]
+    for query in (rows[0], -rows[0]):
+        scores = similarities(query[None], rows)[0]
+        wanted, places = best(scores, 400)
+        found = unranked(ranks(scores, 400).tolist())
+        assert found == list(zip(places.tolist(), wanted.tolist(), strict=True))
