@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.engine import Ask, Bench, Chunk, ours, request_name
+from benchmarks.gpu.gated import add_gate_argument, gate_passed
 from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import write_config
 from inferscale_core.ids import ChunkKey
@@ -222,12 +223,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--out", type=Path, required=True)
+    add_gate_argument(parser)
     arguments = parser.parse_args()
     model = write_config(arguments.model)
     connector = ours(20 << 30, storage=arguments.storage)
     bench = Bench(model, connector, block_size=arguments.block_size)
     own = users(bench, USERS)
-    results = ResultFile(arguments.out, model=arguments.model, storage=arguments.storage)
+    gate = gate_passed(arguments.gate)
+    results = ResultFile(arguments.out, model=arguments.model, storage=arguments.storage, **gate)
     for figure in measure(bench, own, arguments.rounds, arguments.pairs):
         results.add("gpu_encode", figure)
 

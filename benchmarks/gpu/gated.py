@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +20,28 @@ SAME = ("code", "versions", "hardware")
 
 def add_gate_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--gate", type=Path, help="rows of benchmarks.gpu.gate: of this code, on this machine"
+        "--gate",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="rows of benchmarks.gpu.gate: of this code, on this machine",
     )
 
 
-def gate_passed(path: Path | None) -> dict[str, Any]:
+def gate_passed(paths: Sequence[Path]) -> dict[str, Any]:
     """For every row of a run: how many tests had passed before it; None when none were asked for.
 
     Raises SystemExit for a gate where something failed, and for one of other code or of another
     machine.
     """
-    if path is None:
+    if not paths:
         return {"gate": None}
-    rows = json.loads(path.read_text())
+    rows = [row for path in paths for row in json.loads(path.read_text())]
     (here,) = gpu_rows("gpu_gate", [{}])
     failed = [row["selection"] for row in rows if row["failed"] or not row["passed"]]
     other = [name for name in SAME if any(row.get(name) != here.get(name) for row in rows)]
     if not rows or failed:
-        raise SystemExit(f"{path}: nothing is timed, since not passed: {failed or 'no test'}")
+        raise SystemExit(f"--gate: nothing is timed, since not passed: {failed or 'no test'}")
     if other:
-        raise SystemExit(f"{path}: nothing is timed, since the gate was of another {other[0]}")
+        raise SystemExit(f"--gate: nothing is timed, since the gate was of another {other[0]}")
     return {"gate": sum(row["passed"] for row in rows)}

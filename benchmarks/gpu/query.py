@@ -32,6 +32,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu import corpus
+from benchmarks.gpu.gated import add_gate_argument, gate_passed
 from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import SCRATCH, write_config
 from inferscale_core.embedding import BatchingEmbedder, Embedder
@@ -296,7 +297,9 @@ async def run(arguments: argparse.Namespace) -> None:
     )
     device = torch.device("cuda" if is_gpu else "cpu")
     embedder = corpus.embedder(arguments.embedder, device.type, SCRATCH)
-    results = ResultFile(arguments.out, model=folder.name, embedder=Path(arguments.embedder).name)
+    gate = gate_passed(arguments.gate)
+    embedder_name = Path(arguments.embedder).name
+    results = ResultFile(arguments.out, model=folder.name, embedder=embedder_name, **gate)
     async with worker(settings, folder, embedder, device) as bench:
         for figure in break_even_rows(bench):
             results.add("gpu_break_even", figure)
@@ -318,6 +321,7 @@ def main() -> None:
     parser.add_argument("--ks", type=int, nargs="+", default=[5, 10, 20, 50, 130])
     parser.add_argument("--clients", type=int, nargs="*", default=[0, 10, 50])
     parser.add_argument("--arena-bytes", type=int, default=4 << 30)
+    add_gate_argument(parser)
     asyncio.run(run(parser.parse_args()))
 
 

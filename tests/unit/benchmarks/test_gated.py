@@ -27,11 +27,11 @@ def gate(folder: Path, *rows: dict[str, Any]) -> Path:
 
 
 def test_what_passed_is_said_in_every_row(tmp_path: Path) -> None:
-    assert gated.gate_passed(gate(tmp_path, {}, {"passed": 5})) == {"gate": 19}
+    assert gated.gate_passed([gate(tmp_path, {}, {"passed": 5})] * 2) == {"gate": 38}
 
 
 def test_a_run_without_a_gate_says_so() -> None:
-    assert gated.gate_passed(None) == {"gate": None}
+    assert gated.gate_passed([]) == {"gate": None}
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_nothing_is_timed_behind_another_gate(
     tmp_path: Path, row: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(SystemExit, match=reason):
-        gated.gate_passed(gate(tmp_path, {}, row))
+        gated.gate_passed([gate(tmp_path, {}), gate(tmp_path, {}, row)])
 
 
 def test_nothing_is_timed_behind_an_empty_gate(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no test"):
-        gated.gate_passed(gate(tmp_path))
+        gated.gate_passed([gate(tmp_path)])
 
 
 def test_code_has_one_digest_wherever_it_lies() -> None:
