@@ -69,11 +69,12 @@ def _kernels(rows: Sequence[Row]) -> str:
             f"{row['compose_ms'] / row['floor_ms']:.2f}×",
             f"{row['capture_ms']:.3f}",
             f"{row['capture_ms'] / row['floor_ms']:.2f}×",
+            f"{row['host_ms']:.2f}",
         ]
         for row in own
     ]
     head = ["tokens", "storage", "floor", "compose", "of the floor", "capture", "of the floor"]
-    return table(head, lines) + source(rows)
+    return table([*head, "launch"], lines) + source(rows)
 
 
 def _no_op(rows: Sequence[Row]) -> str:
