@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    model_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
@@ -27,6 +28,9 @@ DELIMITER = "__"
 
 WRONG_SETTINGS = 2
 """What a process ends with whose settings are wrong."""
+
+MIN_ARENA_BYTES = 1 << 20
+"""Of each rank. Less is a slip of the unit."""
 
 _LONGEST_SHOWN = 100
 """Characters of a value."""
@@ -209,16 +213,22 @@ class EngineSettings(_Section):
     kv_cache_bytes: int = Field(2 << 30, ge=16 << 20)
     """Bytes of vLLM's own KV cache on the CPU. Ignored on a GPU."""
 
-    arena_bytes: int = Field(1 << 30, ge=1 << 20)
-    """Bytes of the pool that holds chunks on each rank."""
+    arena_bytes: int = Field(1 << 30, ge=MIN_ARENA_BYTES)
+    """Bytes of the arena, the pool that holds chunks, on each rank."""
+
+    arena_share: float | None = Field(None, gt=0, le=1)
+    """In place of `arena_bytes`: share of the GPU's memory that vLLM leaves, which is 1 -
+    `gpu_memory_utilization` of all, on each rank. Weights, activations and CUDA graphs are in
+    vLLM's own share. CUDA itself, the embedder and `worker.search_bytes` need room beside the
+    arena, so 1 is too much. Refused on the CPU, and together with `arena_bytes`."""
 
     page_tokens: int = Field(4, ge=1, le=64)
     """Tokens of one arena page."""
 
     host_bytes: int | None = Field(None, ge=0)
     """Bytes of host memory that hold copies of chunks on each rank, so that the arena can give them
-    up. 0: none. Default: twice `arena_bytes` on a GPU, none on a CPU, where the arena is in host
-    memory itself."""
+    up. 0: none. Default: twice the arena on a GPU, none on a CPU, where the arena is in host memory
+    itself."""
 
     tenant_share: float = Field(1.0, gt=0, le=1)
     """Share of each tier that a tenant's chunks may take before they give way first, when others
@@ -245,6 +255,13 @@ class EngineSettings(_Section):
 
     enable_prefix_caching: bool = True
     """The engine's own prefix cache."""
+
+    @model_validator(mode="after")
+    def _one_size_of_the_arena(self) -> Self:
+        if self.arena_share is not None and "arena_bytes" in self.model_fields_set:
+            names = [variable("engine", name) for name in ("arena_bytes", "arena_share")]
+            raise ValueError(f"only one of {' and '.join(names)} may be set")
+        return self
 
 
 class RecipeSettings(_Section):

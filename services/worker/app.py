@@ -29,6 +29,7 @@ from services.worker.cache_status import CacheReport
 from services.worker.disk import EngineDisk
 from services.worker.encoding.chunk import ChunkEncoder
 from services.worker.encoding.user import EncodeUser
+from services.worker.engine.arena_bytes import arena_bytes
 from services.worker.engine.event_reader import EventReader
 from services.worker.engine.host import EngineHost, engine_version
 from services.worker.engine.mirror import DirectoryMirror
@@ -83,8 +84,10 @@ async def running_engine(
     """Start the engine; stop it at the end.
 
     key_means: what a quantised storage leaves out; None means those of a required verdict, if any.
-    Raises Unsupported by name for what we refuse, and when a required verdict is not there.
+    Raises Unsupported by name for what we refuse, and when a required verdict is not there;
+    WrongSettings, before a model is fetched, for a share of memory that cannot be had.
     """
+    arena_bytes(settings.engine)
     model = await asyncio.to_thread(find_model, settings.engine)
     storage = recipe_from_settings(settings.recipe).storage
     if settings.engine.verdict is not None:

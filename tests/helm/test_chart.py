@@ -111,6 +111,21 @@ def test_a_setting_of_a_pool_reaches_that_pool_alone(render: Render) -> None:
     assert "INFERSCALE_ENGINE__ARENA_BYTES" not in variables(found["StatefulSet", "worker-main"])
 
 
+def test_a_pool_may_have_bytes_of_arena_where_the_others_have_a_share(render: Render) -> None:
+    shared = {"settings": {"engine": {"model": "m", "arena_share": 0.8}}}
+    own = {"settings": {"engine": {"arena_share": None, "arena_bytes": 17179869184}}}
+    found = render({"worker": shared, "workerPools": {"main": {}, "large": own}})
+    sizes = {
+        name: {key: value for key, value in variables(manifest).items() if "__ARENA_" in key}
+        for (kind, name), manifest in found.items()
+        if kind == "StatefulSet"
+    }
+    assert sizes == {
+        "worker-main": {"INFERSCALE_ENGINE__ARENA_SHARE": "0.8"},
+        "worker-large": {"INFERSCALE_ENGINE__ARENA_BYTES": "17179869184"},
+    }
+
+
 def test_shared_settings_reach_migrations_control_and_workers_alike(render: Render) -> None:
     found = render({"settings": {"embedder": {"model": "some/embedder", "dimension": 768}}})
     job, control = found["Job", "migrations"], found["Deployment", "control"]
@@ -331,6 +346,22 @@ def test_a_pool_is_removed_by_null(render: Render) -> None:
                 }
             },
             "tensor_parallel_size is 2 but gpu.enabled is false",
+        ),
+        (
+            {
+                "worker": {"settings": {"engine": {"model": "m", "arena_share": 0.8}}},
+                "workerPools": {"main": {"settings": {"engine": {"arena_bytes": 17179869184}}}},
+            },
+            "workerPools.main: settings.engine has arena_bytes and arena_share",
+        ),
+        (
+            {
+                "worker": {
+                    "gpu": {"enabled": False},
+                    "settings": {"engine": {"model": "m", "arena_share": 0.8}},
+                }
+            },
+            "engine.arena_share is a share of a GPU's memory but gpu.enabled is false",
         ),
         (
             {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},

@@ -105,6 +105,19 @@ def test_a_section_that_is_no_json_is_named(started: Started, name: str, value: 
     )
 
 
+@pytest.mark.parametrize("arena_bytes", [1 << 30, 1 << 34])
+def test_two_sizes_of_one_arena_are_refused_with_both_names(
+    started: Started, arena_bytes: int
+) -> None:
+    """The default's own value as well: whoever wrote it down means it."""
+    sizes = {
+        "INFERSCALE_ENGINE__ARENA_BYTES": str(arena_bytes),
+        "INFERSCALE_ENGINE__ARENA_SHARE": "0.8",
+    }
+    problem = f"INFERSCALE_ENGINE: only one of {' and '.join(sizes)} may be set"
+    assert started("worker", **sizes) == (2, [f"inferscale worker: {problem}"])
+
+
 @pytest.mark.parametrize(
     ("command", "names"),
     [

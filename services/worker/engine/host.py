@@ -21,6 +21,7 @@ from inferscale_core.memory.recipes import Storage
 from inferscale_core.settings import EngineSettings, set_engine_environment
 from inferscale_core.telemetry.logs import get_logger
 from inferscale_core.vllm_connector.config import GPU_BLOCK_SIZE
+from services.worker.engine.arena_bytes import arena_bytes
 from services.worker.engine.failures import EngineFailures
 from services.worker.engine.model_files import ModelFiles
 from services.worker.engine.phases import Kind, Phases
@@ -70,7 +71,8 @@ class EngineHost:
         out, for which `model` must be named (`ModelFiles.stored_as`). overrides: of the
         engine's own arguments, for benchmarks.
 
-        Raises Unsupported for what the connector refuses, by name.
+        Raises Unsupported for what the connector refuses, by name, and WrongSettings for a size of
+        the arena that cannot be had.
         """
         set_engine_environment()
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -244,6 +246,7 @@ def _engine_arguments(
     from vllm.platforms import current_platform
 
     is_cpu = current_platform.is_cpu()
+    arena = arena_bytes(settings)
     memory: dict[str, Any] = (
         {"kv_cache_memory_bytes": settings.kv_cache_bytes}
         if is_cpu
@@ -269,10 +272,10 @@ def _engine_arguments(
             kv_role="kv_both",
             kv_connector_extra_config={
                 "event_endpoint": event_endpoint,
-                "arena_bytes": settings.arena_bytes,
+                "arena_bytes": arena,
                 "page_tokens": settings.page_tokens,
                 "storage": str(storage),
-                "host_bytes": _host_bytes(settings, is_cpu=is_cpu),
+                "host_bytes": _host_bytes(settings, arena, is_cpu=is_cpu),
                 "tenant_share": settings.tenant_share,
                 "disk_dir": settings.disk_dir,
                 "disk_bytes": settings.disk_bytes if settings.disk_dir else 0,
@@ -283,10 +286,10 @@ def _engine_arguments(
     )
 
 
-def _host_bytes(settings: EngineSettings, *, is_cpu: bool) -> int:
+def _host_bytes(settings: EngineSettings, arena: int, *, is_cpu: bool) -> int:
     if settings.host_bytes is not None:
         return settings.host_bytes
-    return 0 if is_cpu else 2 * settings.arena_bytes
+    return 0 if is_cpu else 2 * arena
 
 
 def _sampling_params(request: EngineRequest) -> Any:
