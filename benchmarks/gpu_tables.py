@@ -182,6 +182,7 @@ def _facts_per_gb(rows: Sequence[Row]) -> str:
     lines = [
         [
             row["model"],
+            row["ranks"],
             row["dtype"],
             f"{row['bytes_per_token']:,}",
             f"{row['bytes_per_fact'] / 1e3:,.0f} kB",
@@ -189,8 +190,8 @@ def _facts_per_gb(rows: Sequence[Row]) -> str:
         ]
         for row in rows
     ]
-    head = ["model", "storage", "bytes per token", "per fact of 28 tokens", "facts per GB"]
-    return table(head, lines) + source(rows)
+    size = ["bytes per token", "per fact of 28 tokens", "facts per GB"]
+    return table(["model", "GPUs", "storage", *size], lines) + source(rows)
 
 
 def _retrieval(rows: Sequence[Row]) -> str:
