@@ -10,8 +10,9 @@ from tests.fixtures_postgres import Database
 
 
 @pytest.fixture
-async def control(database: Database) -> AsyncIterator[Control]:
-    control = Control(settings_for(database), FakeEmbedder())
+async def control(request: pytest.FixtureRequest, database: Database) -> AsyncIterator[Control]:
+    """A test may give settings of its own by indirect parameters."""
+    control = Control(settings_for(database, **getattr(request, "param", {})), FakeEmbedder())
     await control.start()
     yield control
     await control.stop()

@@ -154,6 +154,7 @@ async def test_removing_a_worker_for_good_ends_its_pending_lines(
         await control.operator.remove_worker(worker.worker_id)
 
 
+@pytest.mark.parametrize("control", [{"delete_wait_s": 30}], indirect=True)
 async def test_every_worker_that_has_held_the_user_is_asked_at_the_same_time(
     control: Control, tenant: Tenant, worker: FakeWorker
 ) -> None:
@@ -162,11 +163,13 @@ async def test_every_worker_that_has_held_the_user_is_asked_at_the_same_time(
     second = await control.worker(tenant.model)
     await eventually(_takes_over(tenant, second))
 
-    async def slow(request: worker_pb2.ForgetRequest) -> worker_pb2.ForgetResponse:
-        await asyncio.sleep(0.3)
+    both = asyncio.Barrier(2)
+
+    async def together(request: worker_pb2.ForgetRequest) -> worker_pb2.ForgetResponse:
+        await both.wait()  # Whoever is asked first answers when the other is asked as well.
         return worker_pb2.ForgetResponse(user_cache=1)
 
-    worker.on_forget = second.on_forget = slow
+    worker.on_forget = second.on_forget = together
     deleted = await tenant.client.delete_memory("mira", code)
     assert deleted.receipt.is_purged
     assert {line.worker_id for line in deleted.receipt.lines if line.worker_id} == {
