@@ -120,7 +120,6 @@ class Bench:
         if connector is not None and connector.extension:
             print(self.llm.collective_rpc("inferscale_start"), flush=True)
         self.block_size = self.llm.llm_engine.vllm_config.cache_config.block_size
-        self.is_one_rank = self.llm.llm_engine.vllm_config.parallel_config.world_size == 1
         self.rng = random.Random(0)
         self.numbers = itertools.count()
         self.vocab = self.llm.model_config.get_vocab_size()

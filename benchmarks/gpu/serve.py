@@ -12,6 +12,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.busy import gpu_busy
 from benchmarks.gpu.engine import FACT_TOKENS, HEADER_TOKENS, WAYS, Bench, ours
 from benchmarks.gpu.gated import add_gate_argument, gate_passed
 from benchmarks.gpu.machine import ResultFile
@@ -36,8 +37,7 @@ def ttft(bench: Bench, k: int, pairs: int) -> dict[str, Any]:
             if way != "text" or index < TEXT_PAIRS:
                 samples[way].append(bench.once(way, k))
     launches = bench.take_launch_ms()
-    # Ranks of their own are processes of their own, which the profiler does not see.
-    busy = {f"gpu_{way}": gpu_busy(bench, way, k) for way in WAYS} if bench.is_one_rank else {}
+    busy = {f"gpu_{way}": gpu_busy(bench, way, k) for way in WAYS}
     differences = sorted(i - f for i, f in zip(samples["injected"], samples["floor"], strict=True))
     return {
         "kind": "ttft",
@@ -50,23 +50,6 @@ def ttft(bench: Bench, k: int, pairs: int) -> dict[str, Any]:
         "injected_minus_floor_quartiles": [differences[pairs // 4], differences[3 * pairs // 4]],
         **busy,
     }
-
-
-def gpu_busy(bench: Bench, way: str, k: int, repeats: int = 5) -> float:
-    """Milliseconds of kernels and copies of one request, median of `repeats`."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    seen = []
-    for _ in range(repeats):
-        ask = bench.request(way, k)
-        torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            bench.ask([ask])
-            torch.cuda.synchronize()
-        on_device = [e for e in profiler.events() if str(e.device_type).endswith("CUDA")]
-        seen.append(sum(event.device_time_total for event in on_device) / 1e3)
-    return float(statistics.median(seen))
 
 
 def throughput(bench: Bench, clients: int, k: int, rounds: int) -> dict[str, Any]:
