@@ -220,7 +220,8 @@ class EngineSettings(_Section):
     """In place of `arena_bytes`: share of the GPU's memory that vLLM leaves, which is 1 -
     `gpu_memory_utilization` of all, on each rank. Weights, activations and CUDA graphs are in
     vLLM's own share. CUDA itself, the embedder and `worker.search_bytes` need room beside the
-    arena, so 1 is too much. Refused on the CPU, and together with `arena_bytes`."""
+    arena, so 1 is too much. In a MIG slice the whole card counts: set bytes there. Refused on the
+    CPU, and together with `arena_bytes`."""
 
     page_tokens: int = Field(4, ge=1, le=64)
     """Tokens of one arena page."""

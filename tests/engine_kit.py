@@ -229,8 +229,11 @@ class TinyEngine:
         )
 
         def limited(*args: Any, **kwargs: Any) -> Any:
-            scheduler.max_num_scheduled_tokens = next(left, before)
-            return schedule(*args, **kwargs)
+            length = next(left, None)
+            scheduler.max_num_scheduled_tokens = length or before
+            step = schedule(*args, **kwargs)
+            assert length in (None, step.total_num_scheduled_tokens), "a step of another length"
+            return step
 
         scheduler.schedule = limited
         try:

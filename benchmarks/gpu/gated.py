@@ -1,5 +1,7 @@
 """Nothing is timed on code that was not found exact: rows of `benchmarks.gpu.gate` are asked for.
 
+Which tests those are is for whoever runs the gate to choose, and stands in its rows.
+
 python -m benchmarks.gpu.gate --out gate.json
 python -m benchmarks.gpu.serve --gate gate.json ...
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from inferscale_core.kv.pages import Pages
 from inferscale_core.kv.pieces import rows_of
 from inferscale_core.kv.readings import MAX_UNNOTED, Reading, Readings
 from inferscale_core.kv.tiers import Entry, Place, Tier
+
+_holder = attrgetter("holder")
+"""Tells places apart, and which was taken first."""
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
@@ -114,9 +118,11 @@ class Room:
         self.now += len(places)
         return self._readings.begin(places, self.now, self.queue.clock)
 
-    def end_reads(self, readings: Iterable[Reading]) -> None:
+    def end_reads(self, readings: Sequence[Reading]) -> None:
         """What was dropped meanwhile is freed by its last reader. Those of a step end together:
         who else reads what they read is then worked out once."""
+        if not readings:
+            return
         self._readings.end(readings)
         if self._readings.num_unnoted >= MAX_UNNOTED:
             self.note_uses()
@@ -237,9 +243,9 @@ class Room:
     def _settle(self) -> None:
         """Readings have ended: see to the places that nobody reads any more."""
         still_read = self._readings.places
-        for place in self._leaving - still_read:
+        for place in sorted(self._leaving - still_read, key=_holder):
             self._leave(place)
-        for place in self.queue.skipped - still_read:
+        for place in sorted(self.queue.skipped - still_read, key=_holder):
             if not place.num_pins:
                 self.queue.unpinned(place)
 

@@ -74,7 +74,8 @@ class FactVectors:
         rows = self.on_device()
         exact = as_exact(query.cpu()).to(rows.device)
         scores = similarities(exact[None], rows)[0]
-        if len(scores) <= MAX_RANKED_ROWS:
+        # To put all of them in order, sorting is faster on a CPU.
+        if len(scores) <= MAX_RANKED_ROWS and (limit < len(scores) or scores.is_cuda):
             found = unranked(ranks(scores, limit).tolist())
             return [(self.ids[row], score) for row, score in found]
         values, indices = best(scores, limit)

@@ -59,8 +59,8 @@ def targets_table(rows: Sequence[Row]) -> str:
     return "\n".join([*head, *(line for _, line in lines)]) + "\n"
 
 
-def _line(way: tuple[str, str], by_k: dict[int, Row]) -> tuple[int, str]:
-    """How many numbers miss, and the line."""
+def _line(way: tuple[str, str], by_k: dict[int, Row]) -> tuple[tuple[int, int], str]:
+    """At how many k it was not asked and how many numbers miss, and the line."""
     marked = _Marks()
     cells = [
         *(_f1(by_k.get(k), marked) for k in AT_K),
@@ -69,7 +69,7 @@ def _line(way: tuple[str, str], by_k: dict[int, Row]) -> tuple[int, str]:
     ]
     mark = " (default)" if way == (DEFAULT_RECIPE.name, DEFAULT_RECIPE.storage) else ""
     start = [f"`{way[0]}`{mark}", way[1], str(marked.missed)]
-    return marked.missed, f"| {' | '.join(start + cells)} |"
+    return (len(set(AT_K) - by_k.keys()), marked.missed), f"| {' | '.join(start + cells)} |"
 
 
 def _f1(row: Row | None, marked: _Marks) -> str:

@@ -17,7 +17,8 @@ def arena_bytes(settings: EngineSettings) -> int:
     """Loads vLLM for a share, and uses no GPU for it.
 
     A share is of the smallest GPU's memory, as ranks have arenas of one size; the connector rounds
-    down to whole pages. Raises WrongSettings where a share cannot be had.
+    down to whole pages. The driver's total may be a hundredth above what vLLM counts with, and in a
+    MIG slice it is the whole card's. Raises WrongSettings where a share cannot be had.
 
     Source: vLLM 0.26 and 0.32, v1/worker/utils.py (request_memory: what vLLM takes is rounded up)
     and platforms/cuda.py (NvmlCudaPlatform: the driver is asked, so CUDA stays uninitialised).
