@@ -11,6 +11,7 @@ LAYERS_PER_PROGRAM = 4
 """What the service launches with; kernels.compose.launch has the same."""
 
 WAYS = ("injected", "text", "floor")
+QUERY_STEPS = ("embed_ms", "retrieve_ms", "plan_ms", "inject_ms")
 
 
 def _served(row: Row) -> str:
@@ -225,12 +226,12 @@ def _query(rows: Sequence[Row]) -> str:
             row["served"],
             *(f"{row[name]:.1f}" for name in ("query", "floor")),
             f"{row['query_minus_floor']:+.2f}",
-            *(f"{row[step]:.2f}" for step in ("embed_ms", "retrieve_ms", "plan_ms")),
+            *(f"{row[step]:.2f}" for step in QUERY_STEPS),
         ]
         for row in rows
     ]
     head = ["model", "k", "served", "from text to first token", "floor", "difference"]
-    head += ["embed", "retrieve", "plan"]
+    head += [step.removesuffix("_ms") for step in QUERY_STEPS]
     return table(head, lines) + source(rows)
 
 

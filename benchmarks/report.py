@@ -10,6 +10,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.cascade_table import cascade_table, chapters_table
@@ -62,37 +63,29 @@ def ttft_plot(rows: Sequence[Row]) -> str:
 
 
 def gpu_ttft_plot(rows: Sequence[Row], model: str = "Llama-3.1-8B") -> str:
-    rows = sorted(_plain(rows, model), key=lambda row: int(row["k"]))
-    vllm, gpu = rows[0]["versions"]["vllm"], rows[0]["hardware"]["gpu"]
-    return LinePlot(
-        title="Time to first token against the number of facts",
-        subtitle=(
-            f"shape of {model}, vLLM {vllm} on one {gpu}; "
-            f"median of {rows[0]['pairs']} interleaved rounds"
-        ),
-        x_label="facts in the prompt (k)",
-        y_label="milliseconds",
-        unit=" ms",
-        series=tuple(
-            Series(name, tuple((row["k"], row[way]) for row in rows))
-            for way, name in GPU_WAYS.items()
-        ),
-    ).svg()
+    rows = _plain(rows, model)
+    pairs = f"median of {rows[0]['pairs']} interleaved rounds"
+    plot = _gpu_plot(rows, "k", "Time to first token against the number of facts", pairs)
+    x_label = "facts in the prompt (k)"
+    return replace(plot, x_label=x_label, y_label="milliseconds", unit=" ms").svg()
 
 
 def gpu_throughput_plot(rows: Sequence[Row], model: str = "Llama-3.1-8B") -> str:
-    rows = sorted(_plain(rows, model), key=lambda row: int(row["clients"]))
-    vllm, gpu = rows[0]["versions"]["vllm"], rows[0]["hardware"]["gpu"]
-    return LinePlot(
-        title="Requests per second against clients",
-        subtitle=f"shape of {model}, vLLM {vllm} on one {gpu}; k = {rows[0]['k']}, 50 tokens each",
-        x_label="clients at once",
-        y_label="requests per second",
-        series=tuple(
-            Series(name, tuple((row["clients"], row[way]) for row in rows))
-            for way, name in GPU_WAYS.items()
-        ),
-    ).svg()
+    rows = _plain(rows, model)
+    asked = f"k = {rows[0]['k']}, 50 tokens each"
+    plot = _gpu_plot(rows, "clients", "Requests per second against clients", asked)
+    return replace(plot, x_label="clients at once", y_label="requests per second").svg()
+
+
+def _gpu_plot(rows: Sequence[Row], x: str, title: str, about: str) -> LinePlot:
+    """Lines of the ways in which a request is served, without labels of the axes."""
+    ordered = sorted(rows, key=lambda row: int(row[x]))
+    vllm, gpu = ordered[0]["versions"]["vllm"], ordered[0]["hardware"]["gpu"]
+    subtitle = f"shape of {ordered[0]['model']}, vLLM {vllm} on one {gpu}; {about}"
+    series = tuple(
+        Series(name, tuple((row[x], row[way]) for row in ordered)) for way, name in GPU_WAYS.items()
+    )
+    return LinePlot(title, subtitle, "", "", series)
 
 
 def _plain(rows: Sequence[Row], model: str) -> list[Row]:

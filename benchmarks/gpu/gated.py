@@ -2,8 +2,8 @@
 
 Which tests those are is for whoever runs the gate to choose, and stands in its rows.
 
-python -m benchmarks.gpu.gate --out gate.json
-python -m benchmarks.gpu.serve --gate gate.json ...
+    python -m benchmarks.gpu.gate --out gate.json
+    python -m benchmarks.gpu.serve --gate gate.json ...
 """
 
 from __future__ import annotations

@@ -46,8 +46,12 @@ class ResultFile:
 
 @functools.cache
 def code_digest() -> str:
-    """Of the sources of `inferscale_core`, whether they are a checkout, an archive or installed."""
-    package = Path(inferscale_core.__file__).parent
+    """Of the sources of `inferscale_core`."""
+    return digest_of(Path(inferscale_core.__file__).parent)
+
+
+def digest_of(package: Path) -> str:
+    """Of its Python sources: the same wherever it lies, in a checkout, an archive or installed."""
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package).as_posix()}\0".encode())

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from inferscale_core.ids import ChunkKey
 
 MAX_UNSETTLED = 4096
-"""Chunks whose readers went. Taking so many off the counts takes about a millisecond."""
+"""Chunks whose readers went, and are not taken off the counts yet: bounds how long that takes at
+once, and how many keys are kept that nobody saw."""
 
 
 class ReaderCounts:

@@ -73,12 +73,11 @@ class FactVectors:
         """The `limit` facts most similar to a unit vector ([dimension]), most similar first."""
         rows = self.on_device()
         exact = as_exact(query.cpu()).to(rows.device)
-        scores = similarities(exact[None], rows)[0]
-        # To put all of them in order, sorting is faster on a CPU.
-        if len(scores) <= MAX_RANKED_ROWS and (limit < len(scores) or scores.is_cuda):
-            found = unranked(ranks(scores, limit).tolist())
+        all_scores = similarities(exact[None], rows)[0]
+        if len(all_scores) <= MAX_RANKED_ROWS:
+            found = unranked(ranks(all_scores, limit).tolist())
             return [(self.ids[row], score) for row, score in found]
-        values, indices = best(scores, limit)
+        values, indices = best(all_scores, limit)
         # Both in one copy: it is what waits for the device.
         bits, places = torch.stack([values.view(torch.int64), indices]).cpu()
         scores = bits.contiguous().view(torch.float64).tolist()

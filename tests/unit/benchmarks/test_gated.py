@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import gated
-from benchmarks.gpu.machine import code_digest
+from benchmarks.gpu.machine import digest_of
 
 HERE = {"code": "c0de", "versions": {"vllm": "1"}, "hardware": {"gpu": "G", "driver": "5"}}
 
@@ -56,6 +56,14 @@ def test_nothing_is_timed_behind_an_empty_gate(tmp_path: Path) -> None:
         gated.gate_passed([gate(tmp_path)])
 
 
-def test_code_has_one_digest_wherever_it_lies() -> None:
-    assert len(code_digest()) == 12
-    assert code_digest() == code_digest.__wrapped__()
+def test_code_has_one_digest_wherever_it_lies_until_it_changes(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name / "kv").mkdir(parents=True)
+        (tmp_path / name / "kv" / "pages.py").write_text("SIZE = 4\n")
+        (tmp_path / name / "kv" / f"{name}.pyc").write_text(name)
+    here = digest_of(tmp_path / "one")
+    assert digest_of(tmp_path / "other") == here
+    (tmp_path / "other" / "kv" / "pages.py").write_text("SIZE = 8\n")
+    assert digest_of(tmp_path / "other") != here
+    (tmp_path / "one" / "kv" / "pages.py").rename(tmp_path / "one" / "pages.py")
+    assert digest_of(tmp_path / "one") != here
