@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inferscale_core.embedding import Embedder, load_embedder
+from inferscale_core.embedding import DeviceEmbedder, load_embedder
 from inferscale_core.embedding.load import load_model
 from inferscale_core.settings import EmbedderSettings
 
@@ -171,7 +171,7 @@ def chat_tokenizer() -> Any:
     return wrapped
 
 
-def embedder(name: str, device: str, folder: Path) -> Embedder:
+def embedder(name: str, device: str, folder: Path) -> DeviceEmbedder:
     """name: a folder, `packaged` or `random`; a random one is written into `folder` first."""
     if name == RANDOM:
         name = str(_random_embedder(folder / "random-embedder"))

@@ -35,7 +35,7 @@ from benchmarks.gpu import corpus
 from benchmarks.gpu.gated import add_gate_argument, gate_passed
 from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import SCRATCH, write_config
-from inferscale_core.embedding import BatchingEmbedder, Embedder
+from inferscale_core.embedding import DeviceEmbedder
 from inferscale_core.ids import ModelRevision, TenantId, UserId
 from inferscale_core.memory.recipes import DEFAULT_RECIPE
 from inferscale_core.prompt import ChatMessage, PromptFormat
@@ -68,7 +68,7 @@ USER = UserAt(TenantId("bench"), UserId("user"), NUM_FACTS)
 class FactSource:
     """A control that has one user's facts."""
 
-    def __init__(self, texts: Sequence[str], embedder: Embedder) -> None:
+    def __init__(self, texts: Sequence[str], embedder: DeviceEmbedder) -> None:
         vectors = embedder.embed(texts)
         self._facts = [
             sync_pb2.FactChange(
@@ -153,7 +153,7 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def worker(
-    settings: EngineSettings, folder: Path, embedder: Embedder, device: torch.device
+    settings: EngineSettings, folder: Path, embedder: DeviceEmbedder, device: torch.device
 ) -> AsyncIterator[Bench]:
     """As `services.worker.app` starts one, without control, weights and a tokenizer's files."""
     mirror, reports = DirectoryMirror(), Reports()
@@ -170,7 +170,7 @@ async def worker(
                 model,
                 recipe,
                 PromptFormat(corpus.chat_tokenizer(), recipe),
-                BatchingEmbedder(embedder),
+                embedder,
                 FactSource(corpus.facts(NUM_FACTS), embedder),
                 mirror,
                 reports,

@@ -1,6 +1,7 @@
 """From a question's text to its nearest facts: `python -m benchmarks.gpu.retrieval --out FILE`.
 
-Through the worker's own embedder and index, on the GPU where there is one. Facts are embedded in
+Through the worker's own embedder and search, on the GPU where there is one, for 16 users with rows
+of their own: each question alone, and 16 at once. Facts are embedded in
 float32 on the CPU, as control does. Before anything is timed, the same questions are embedded and
 searched on the CPU: vectors must be near, and the facts found the same but for those whose
 similarities are nearly equal; one and the same vector must find exactly the same.
@@ -12,8 +13,10 @@ this device copies a large tensor in the same run.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,10 +29,11 @@ from benchmarks.gpu import corpus
 from benchmarks.gpu.machine import gpu_rows
 from benchmarks.gpu.shapes import SCRATCH
 from benchmarks.rows import make_rows
-from inferscale_core.embedding import BatchingEmbedder, Embedder
+from inferscale_core.embedding import DeviceEmbedder, Embedder
 from inferscale_core.embedding.lean import MIN_COSINE, least_cosine
 from inferscale_core.ids import FactId
 from inferscale_core.retrieval import SearchDevice
+from inferscale_core.retrieval.questions import QuestionSearch
 from inferscale_core.retrieval.vectors import FactVectors
 
 K, TOGETHER = 50, 16
@@ -46,17 +50,19 @@ def index(vectors: torch.Tensor, device: SearchDevice) -> FactVectors:
 
 
 def check(
-    embedder: Embedder, reference: Embedder, searched: FactVectors, questions: Sequence[str]
+    embedder: DeviceEmbedder, reference: Embedder, searched: FactVectors, questions: Sequence[str]
 ) -> dict[str, Any]:
     """Raises AssertionError unless vectors are near and the facts found are the same."""
     on_host = FactVectors(searched.ids, searched.rows, SearchDevice.host())
     actual, expected = embedder.embed(questions), reference.embed(questions)
     cosine = least_cosine(actual, expected)
     assert cosine >= MIN_COSINE, f"cosine {cosine} to the float32 vector"
-    num_other = 0
-    for mine, theirs in zip(torch.from_numpy(actual), torch.from_numpy(expected), strict=True):
-        found = searched.nearest(mine, K)
-        assert found == on_host.nearest(mine, K), "one vector finds other facts on the device"
+    search, num_other = QuestionSearch(embedder), 0
+    vectors = zip(torch.from_numpy(actual), torch.from_numpy(expected), strict=True)
+    for question, (mine, theirs) in zip(questions, vectors, strict=True):
+        same = searched.nearest(mine, K) == on_host.nearest(mine, K)
+        assert same, "one vector finds other facts on the device"
+        found = search.nearest(question, searched, K).facts
         wanted = on_host.nearest(theirs, K)
         worst = wanted[-1][1]
         score_by_id = dict(found)
@@ -71,52 +77,35 @@ def check(
 
 
 def one_by_one(
-    embedder: Embedder, vectors: FactVectors, questions: Sequence[str]
+    search: QuestionSearch, users: Sequence[FactVectors], questions: Sequence[str]
 ) -> dict[str, Any]:
     """Each question alone, by the wall clock."""
-    embed, search = [], []
-    for question in questions:
+    embed, both = [], []
+    for question, user in zip(questions, itertools.cycle(users), strict=False):
         started = time.perf_counter()
-        query = torch.from_numpy(embedder.embed([question])[0])
-        embedded = time.perf_counter()
-        vectors.nearest(query, K)
-        embed.append((embedded - started) * 1e3)
-        search.append((time.perf_counter() - embedded) * 1e3)
-    both = [a + b for a, b in zip(embed, search, strict=True)]
-    return {**_quantiles("embed", embed), **_quantiles("search", search), **_quantiles("ms", both)}
+        found = search.nearest(question, user, K)
+        both.append((time.perf_counter() - started) * 1e3)
+        embed.append((found.embedded - started) * 1e3)
+    return {**_quantiles("embed", embed), **_quantiles("ms", both)}
 
 
-def together(embedder: Embedder, vectors: FactVectors, questions: Sequence[str]) -> dict[str, Any]:
-    """Sixteen callers at once, each in a thread as in the worker: how long each waits."""
-    batching = BatchingEmbedder(embedder)
+def together(
+    search: QuestionSearch, users: Sequence[FactVectors], questions: Sequence[str]
+) -> dict[str, Any]:
+    """Sixteen users at once, each in a thread as in the worker: how long each waits."""
+    barrier = threading.Barrier(TOGETHER)
 
-    def ask(question: str) -> float:
+    def ask(question: str, user: FactVectors) -> float:
+        barrier.wait()
         started = time.perf_counter()
-        vectors.nearest(torch.from_numpy(batching.embed([question])[0]), K)
+        search.nearest(question, user, K)
         return (time.perf_counter() - started) * 1e3
 
     waits: list[float] = []
     with ThreadPoolExecutor(TOGETHER) as pool:
-        for group in _groups(questions):
-            waits += pool.map(ask, group)
+        for begin in range(0, len(questions) - TOGETHER + 1, TOGETHER):
+            waits += pool.map(ask, questions[begin : begin + TOGETHER], users)
     return _quantiles("ms", waits)
-
-
-def in_one_call(
-    embedder: Embedder, vectors: FactVectors, questions: Sequence[str]
-) -> dict[str, Any]:
-    """Sixteen questions embedded by one call and searched one after the other."""
-    times = []
-    for group in _groups(questions):
-        started = time.perf_counter()
-        for query in torch.from_numpy(embedder.embed(group)):
-            vectors.nearest(query, K)
-        times.append((time.perf_counter() - started) * 1e3)
-    return _quantiles("ms", times)
-
-
-def _groups(questions: Sequence[str]) -> list[Sequence[str]]:
-    return [questions[i : i + TOGETHER] for i in range(0, len(questions), TOGETHER)]
 
 
 def _quantiles(name: str, values: list[float]) -> dict[str, float]:
@@ -144,32 +133,32 @@ def _finish(device: torch.device) -> None:
 
 
 def measure(
-    embedder: Embedder,
+    embedder: DeviceEmbedder,
     reference: Embedder,
     counts: Sequence[int],
     questions: Sequence[str],
     device: torch.device,
 ) -> list[dict[str, Any]]:
-    search = SearchDevice(device, (1 << 30) if device.type == "cuda" else 0)
+    rows_device = SearchDevice(device, (1 << 30) if device.type == "cuda" else 0)
+    search = QuestionSearch(embedder)
     rate = read_rate(device)
     rows = torch.from_numpy(reference.embed(corpus.facts(max(counts))))
     figures = []
     for count in counts:
-        vectors = index(rows[:count], search)
-        checked = check(embedder, reference, vectors, questions[:64])
+        users = [index(rows[:count], rows_device) for _ in range(TOGETHER)]
+        checked = check(embedder, reference, users[0], questions[:64])
         floor_ms = (LAYER_BYTES + rows[:count].nbytes) / rate * 1e3
         for kind, run in (
             ("one", one_by_one),
             ("sixteen_threads", together),
-            ("sixteen_in_one_call", in_one_call),
         ):
-            run(embedder, vectors, questions[: 2 * TOGETHER])  # Warms up.
+            run(search, users, questions[: 4 * TOGETHER])  # Warms up.
             figure = {
                 "kind": f"retrieval_{kind}",
                 "facts": count,
                 "k": K,
                 "unit": "ms",
-                **run(embedder, vectors, questions),
+                **run(search, users, questions),
                 "floor": floor_ms,
                 **checked,
             }

@@ -1,12 +1,16 @@
 """Text to vectors: one embedder, the same in control and on every worker."""
 
-from inferscale_core.embedding.batcher import BatchingEmbedder
-from inferscale_core.embedding.embedder import Embedder, EmbedderIdentity, checked_unit_vectors
+from inferscale_core.embedding.embedder import (
+    DeviceEmbedder,
+    Embedder,
+    EmbedderIdentity,
+    checked_unit_vectors,
+)
 from inferscale_core.embedding.load import load_embedder
 from inferscale_core.embedding.text_end import TextEnd, text_end
 
 __all__ = [
-    "BatchingEmbedder",
+    "DeviceEmbedder",
     "Embedder",
     "EmbedderIdentity",
     "TextEnd",

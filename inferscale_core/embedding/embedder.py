@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,13 @@ import numpy.typing as npt
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.workers import EmbedderIdentity as EmbedderIdentity
 
+if TYPE_CHECKING:
+    import torch
+
+DeviceVectors: TypeAlias = "AbstractContextManager[torch.Tensor]"
 Vectors = npt.NDArray[np.float32]
 
-_SMALLEST_NORM = 1e-6
+SMALLEST_NORM = 1e-6
 """A float32 vector shorter than this has lost its direction to rounding."""
 
 
@@ -41,6 +46,26 @@ class Embedder(Protocol):
         ...
 
 
+class DeviceEmbedder(Embedder, Protocol):
+    """One whose vectors can be used where they are made."""
+
+    def on_device(self, texts: Sequence[str]) -> DeviceVectors:
+        """float32 [len(texts), dimension], of any norm and not checked, of up to 32 texts.
+
+        Made without a wait for the device; valid until the block ends, by which whoever uses it
+        has waited for what it gives.
+        """
+        ...
+
+
+@contextmanager
+def in_host_memory(vectors: Vectors) -> Iterator[torch.Tensor]:
+    """What `DeviceEmbedder.on_device` gives of vectors that are on the host."""
+    import torch
+
+    yield torch.from_numpy(vectors)
+
+
 def checked_unit_vectors(vectors: Vectors, dimension: int) -> Vectors:
     """The rows scaled to norm 1. Refuses what could not be compared with other vectors.
 
@@ -52,7 +77,7 @@ def checked_unit_vectors(vectors: Vectors, dimension: int) -> Vectors:
     for row in np.flatnonzero(~np.isfinite(exact).all(axis=1)):
         raise InvalidInput("embedding", f"vector {row} has a NaN or infinite component")
     norms = np.linalg.norm(exact, axis=1)
-    for row in np.flatnonzero(norms < _SMALLEST_NORM):
+    for row in np.flatnonzero(norms < SMALLEST_NORM):
         raise InvalidInput("embedding", f"vector {row} is zero")
     units: Vectors = (exact / norms[:, None]).astype(np.float32)
     return units

@@ -57,9 +57,13 @@ class LeanForward:
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """float32 [len(texts), dimension], not normalised. Waits for the device once."""
+        return np.asarray(self.on_device(texts).cpu().numpy(), dtype=np.float32)
+
+    def on_device(self, texts: Sequence[str]) -> torch.Tensor:
+        """The same where the model is, without a wait; valid until the next call, which is not to
+        come before the device has got to here."""
         encodings = self._tokenizer.encode_batch(list(texts))
-        vectors = self._buckets.run([encoding.ids for encoding in encodings])
-        return np.asarray(vectors.cpu().numpy(), dtype=np.float32)
+        return self._buckets.run([encoding.ids for encoding in encodings])
 
     def _modules(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         output = self.model({"input_ids": token_ids, "attention_mask": mask})

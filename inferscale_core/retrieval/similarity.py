@@ -31,7 +31,12 @@ def as_exact(vectors: torch.Tensor) -> torch.Tensor:
     # A NaN compares false.
     if not bool(((norms - 1.0).abs() < _NORM_TOLERANCE).all()):
         raise InvalidInput("embedding", "a vector is not finite and of norm 1")
-    return (vectors.double() / _STEP).round().mul(_STEP).float()
+    return on_steps(vectors).float()
+
+
+def on_steps(vectors: torch.Tensor) -> torch.Tensor:
+    """float64, rounded to multiples of 2^-24, without a look at the norm. Waits for no device."""
+    return (vectors.double() / _STEP).round().mul(_STEP)
 
 
 def similarities(queries: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -69,7 +74,8 @@ def ranks(scores: torch.Tensor, limit: int) -> torch.Tensor:
     """
     num_rows = len(scores)
     assert num_rows <= MAX_RANKED_ROWS
-    steps = (scores / _STEP**2).long() * MAX_RANKED_ROWS
+    # A power of two, so nothing is rounded, and a similarity below 2 stays below 2^63.
+    steps = (scores * (MAX_RANKED_ROWS / _STEP**2)).long()
     last = MAX_RANKED_ROWS - 1
     rows = torch.arange(last, last - num_rows, -1, device=scores.device)
     return torch.topk(steps + rows, min(limit, num_rows)).values

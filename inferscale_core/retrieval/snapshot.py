@@ -12,8 +12,6 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from inferscale_core.ids import ChunkKey, FactId, ModelRevision, TurnId, UserScope
 from inferscale_core.memory.canonical import ChunkSpec, chunk_key, dependants
 from inferscale_core.memory.facts import FactRef
@@ -108,10 +106,6 @@ class UserSnapshot:
         stale |= self._facts_behind_turns(delta, moved)
         specs = moved._specs(considered, self.specs, stale)
         return replace(moved, _considered=considered, specs=specs)
-
-    def nearest_facts(self, query: torch.Tensor, limit: int) -> list[tuple[FactEntry, float]]:
-        """The `limit` facts most similar to a unit vector, most similar first, with the cosine."""
-        return [(self.facts[i], score) for i, score in self.vectors.nearest(query, limit)]
 
     def spec_of(self, fact_id: FactId) -> ChunkSpec | None:
         """None when the fact is not live or too long to be encoded."""

@@ -71,17 +71,25 @@ class FactVectors:
 
     def nearest(self, query: torch.Tensor, limit: int) -> list[tuple[FactId, float]]:
         """The `limit` facts most similar to a unit vector ([dimension]), most similar first."""
+        return self.named(self.ranked(as_exact(query), limit).cpu())
+
+    def ranked(self, query: torch.Tensor, limit: int) -> torch.Tensor:
+        """Those of `nearest` for an exact query ([dimension]), as numbers for `named`: [count],
+        int64, where the rows are. Waits for no device but to bring a query to another."""
         rows = self.on_device()
-        exact = as_exact(query.cpu()).to(rows.device)
-        all_scores = similarities(exact[None], rows)[0]
-        if len(all_scores) <= MAX_RANKED_ROWS:
-            found = unranked(ranks(all_scores, limit).tolist())
-            return [(self.ids[row], score) for row, score in found]
-        values, indices = best(all_scores, limit)
-        # Both in one copy: it is what waits for the device.
-        bits, places = torch.stack([values.view(torch.int64), indices]).cpu()
-        scores = bits.contiguous().view(torch.float64).tolist()
-        return [(self.ids[row], score) for row, score in zip(places.tolist(), scores, strict=True)]
+        scores = similarities(query[None].to(rows.device), rows)[0]
+        if len(scores) <= MAX_RANKED_ROWS:
+            return ranks(scores, limit)
+        values, indices = best(scores, limit)
+        return torch.cat([values.view(torch.int64), indices])
+
+    def named(self, ranking: torch.Tensor) -> list[tuple[FactId, float]]:
+        """ranking: what `ranked` gave, in host memory."""
+        if len(self.ids) <= MAX_RANKED_ROWS:
+            return [(self.ids[row], score) for row, score in unranked(ranking.tolist())]
+        bits, rows = ranking.view(2, -1)
+        scores = bits.view(torch.float64).tolist()
+        return [(self.ids[row], score) for row, score in zip(rows.tolist(), scores, strict=True)]
 
     def _merged(
         self, kept: list[int], new_ids: tuple[FactId, ...], new_rows: torch.Tensor

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from inferscale_core.embedding import Embedder
-from inferscale_core.embedding.embedder import Vectors
+from inferscale_core.embedding.embedder import DeviceVectors, Vectors, in_host_memory
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.recipes import Recipe
 from inferscale_core.memory.workers import EmbedderIdentity
@@ -72,6 +72,10 @@ class PreparedVectors:
                 "prepared", "has no vector for a text: it was made for another wording of facts"
             ) from exc
         return self._prepared.vectors[rows]
+
+    def on_device(self, texts: Sequence[str]) -> DeviceVectors:
+        """See `DeviceEmbedder`."""
+        return in_host_memory(self.embed(texts))
 
 
 def prepare(

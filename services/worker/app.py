@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from inferscale_core.embedding import BatchingEmbedder, Embedder, load_embedder
+from inferscale_core.embedding import DeviceEmbedder, Embedder, load_embedder
 from inferscale_core.errors import Unsupported
 from inferscale_core.ids import WorkerId
 from inferscale_core.kv.disk_secret import StoreSecret
@@ -121,7 +121,7 @@ def build_parts(
     model: ModelFiles,
     recipe: Recipe,
     prompt_format: PromptFormat,
-    embedder: Embedder,
+    embedder: DeviceEmbedder,
     source: ChangeSource,
     mirror: DirectoryMirror,
     reports: Reports,
@@ -210,10 +210,10 @@ async def prepare(settings: WorkerSettings, parts: WorkerParts) -> None:
 
 async def load_text_parts(
     settings: Settings, model: ModelFiles
-) -> tuple[Embedder, Recipe, PromptFormat]:
+) -> tuple[DeviceEmbedder, Recipe, PromptFormat]:
     """The embedder and the prompt format. Raises Unsupported when the embedder is another."""
     recipe = recipe_from_settings(settings.recipe)
-    embedder = BatchingEmbedder(await asyncio.to_thread(load_embedder, settings.embedder))
+    embedder = await asyncio.to_thread(load_embedder, settings.embedder)
     tokenizer = await asyncio.to_thread(load_tokenizer, model)
     return embedder, recipe, PromptFormat(tokenizer, recipe)
 

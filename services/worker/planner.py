@@ -8,16 +8,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
-from inferscale_core.embedding import Embedder, TextEnd, text_end
+from inferscale_core.embedding import DeviceEmbedder, TextEnd, text_end
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.plans import Plan, PlannedFact, plan_prompt
 from inferscale_core.memory.spans import Span
 from inferscale_core.prompt import ChatMessage, PromptFormat
 from inferscale_core.retrieval import ChunkRules, FactEntry, UserSnapshot
+from inferscale_core.retrieval.questions import QuestionSearch
 from inferscale_core.telemetry import names
-from inferscale_core.telemetry.tracing import span
+from inferscale_core.telemetry.tracing import record_steps, span
 from services.worker.engine.mirror import DirectoryMirror
 
 Ranked = list[tuple[FactEntry, float]]
@@ -26,6 +25,8 @@ Ranked = list[tuple[FactEntry, float]]
 
 @dataclass(frozen=True, slots=True)
 class PlanTimes:
+    """embed_ms: until the device was told to embed; on a GPU retrieve_ms holds what that takes."""
+
     embed_ms: float
     retrieve_ms: float
     plan_ms: float
@@ -46,12 +47,13 @@ class Planner:
 
     def __init__(
         self,
-        embedder: Embedder,
+        embedder: DeviceEmbedder,
         prompt_format: PromptFormat,
         rules: ChunkRules,
         mirror: DirectoryMirror,
     ) -> None:
         self._embedder = embedder
+        self._search = QuestionSearch(embedder)
         self._format = prompt_format
         self._header = Span(rules.header_key, rules.header_tokens)
         self._mirror = mirror
@@ -76,12 +78,10 @@ class Planner:
         in the model's context.
         """
         started = time.perf_counter()
-        query, vector = None, None
+        query, embedded = None, started
+        ranked: Ranked = []
         if k and snapshot.facts:
-            query, vector = self._embed(messages[-1].content)
-        embedded = time.perf_counter()
-        with span(names.RETRIEVE, {names.FACT_COUNT: len(snapshot.facts)}):
-            ranked = snapshot.nearest_facts(vector, k) if vector is not None else []
+            query, ranked, embedded = self._retrieve(snapshot, messages[-1].content, k)
         retrieved = time.perf_counter()
         with span(names.PLAN, {names.CHUNK_COUNT: len(ranked)}) as current:
             min_tokens = min_injected_tokens if inject else math.inf
@@ -102,10 +102,17 @@ class Planner:
         """The tokens of an answer behind a plan."""
         return self._format.answer_ids(text)
 
-    def _embed(self, text: str) -> tuple[TextEnd, torch.Tensor]:
-        with span(names.EMBED):
-            query = text_end(self._embedder, text)
-            return query, torch.from_numpy(self._embedder.embed([query.text])[0])
+    def _retrieve(self, snapshot: UserSnapshot, text: str, k: int) -> tuple[TextEnd, Ranked, float]:
+        """What was searched for, what was found, and when by the clock it was embedded."""
+        start_ns, started = time.time_ns(), time.perf_counter()
+        query = text_end(self._embedder, text)
+        found = self._search.nearest(query.text, snapshot.vectors, k)
+        embed_ms = (found.embedded - started) * 1e3
+        search_ms = (time.perf_counter() - found.embedded) * 1e3
+        steps = {names.EMBED: embed_ms, names.RETRIEVE: search_ms}
+        record_steps(steps, start_ns, {names.FACT_COUNT: len(snapshot.facts)})
+        ranked = [(snapshot.facts[fact_id], score) for fact_id, score in found.facts]
+        return query, ranked, found.embedded
 
     def _lay_out(
         self,

@@ -9,7 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from inferscale_core.embedding.embedder import Vectors, checked_unit_vectors
+from inferscale_core.embedding.embedder import (
+    DeviceVectors,
+    Vectors,
+    checked_unit_vectors,
+    in_host_memory,
+)
 from inferscale_core.errors import Unavailable
 from inferscale_core.ids import TenantId, UserId
 from inferscale_core.memory.disk_keys import DiskKey
@@ -36,6 +41,9 @@ class WordEmbedder:
             for word in text.lower().replace(".", "").replace("?", "").split():
                 row[1 + hashlib.sha256(word.encode()).digest()[0] % (DIMENSION - 1)] += 1
         return checked_unit_vectors(rows, DIMENSION)
+
+    def on_device(self, texts: Sequence[str]) -> DeviceVectors:
+        return in_host_memory(self.embed(texts))
 
 
 @dataclass

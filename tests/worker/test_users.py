@@ -167,8 +167,8 @@ async def test_a_fact_updated_between_two_pages_is_held_once(worker: FakeWorker)
     control.pages = lambda *_: [*earlier, *later]  # type: ignore[method-assign]
     snapshot = await worker.parts.users.at_least(control.at())
     question = torch.from_numpy(WordEmbedder().embed(["Robin has a dog"])[0])
-    [(fact, score)] = snapshot.nearest_facts(question, 5)
-    assert fact.text == "Robin plays chess"
+    [(fact_id, score)] = snapshot.vectors.nearest(question, 5)
+    assert snapshot.facts[fact_id].text == "Robin plays chess"
     assert score < 0.9
     assert snapshot.vectors.ids == ("f0",)
 

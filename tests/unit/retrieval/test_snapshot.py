@@ -35,7 +35,7 @@ def test_equally_near_facts_are_ranked_by_the_older_id() -> None:
     facts = [fact("z", 1), fact("m", 2), fact("a", 3), fact("q", 4)]
     snapshot = empty(rules(recipe(num_neighbours=2))).apply(delta(facts, vectors=[EAST] * 4))
     assert prefix(snapshot, "q") == ["m", "a"]
-    assert [entry.fact_id for entry, _ in snapshot.nearest_facts(EAST, 3)] == ["a", "m", "q"]
+    assert [fact_id for fact_id, _ in snapshot.vectors.nearest(EAST, 3)] == ["a", "m", "q"]
 
 
 def test_an_update_moves_a_fact_to_the_end() -> None:
@@ -222,7 +222,7 @@ def test_a_vector_that_cannot_be_compared_leaves_the_snapshot_as_it_was(bad: tor
 
 
 def test_no_fact_is_nearest_to_anything_in_an_empty_memory() -> None:
-    assert empty().nearest_facts(EAST, 5) == []
+    assert empty().vectors.nearest(EAST, 5) == []
 
 
 def test_removing_what_was_never_there_changes_nothing_but_the_version() -> None:

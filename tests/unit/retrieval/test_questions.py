@@ -1,0 +1,112 @@
+"""Questions that share a pass find what each finds alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from inferscale_core.embedding import DeviceEmbedder, load_embedder
+from inferscale_core.errors import InvalidInput
+from inferscale_core.ids import FactId
+from inferscale_core.retrieval import SearchDevice, vectors
+from inferscale_core.retrieval.questions import Question, QuestionSearch
+from inferscale_core.retrieval.vectors import FactVectors
+from inferscale_core.settings import EmbedderSettings
+from tests.worker.control import DIMENSION, WordEmbedder
+
+TOPICS = ("dogs", "chess", "rain", "Bologna", "violins", "the alarm", "her sister", "bread")
+QUESTIONS = [f"Does user {n} like {topic}?" for n, topic in enumerate(TOPICS * 2)]
+NOWHERE = "a text without a direction"
+
+
+class NamedVectors(WordEmbedder):
+    """Some texts have vectors of their own."""
+
+    def __init__(self, vector_by_text: Mapping[str, torch.Tensor]) -> None:
+        self._vector_by_text = vector_by_text
+
+    @contextmanager
+    def on_device(self, texts: Sequence[str]) -> Iterator[torch.Tensor]:
+        rows = torch.from_numpy(self.embed(texts))
+        for row, text in zip(rows, texts, strict=True):
+            row[:] = self._vector_by_text.get(text, row)
+        yield rows
+
+
+def users_of(embedder: DeviceEmbedder, device: SearchDevice, num_facts: int) -> list[FactVectors]:
+    """As many as there are questions; each with as many facts more than the one before."""
+    lines = [f"Someone likes {topic}, they say {n} times." for n in range(30) for topic in TOPICS]
+    rows = torch.from_numpy(embedder.embed(lines))
+    empty = FactVectors.empty(embedder.identity.dimension, device)
+    return [
+        empty.replaced((), [FactId(f"u{user}f{n:04}") for n in range(size)], rows[:size])
+        for user, size in enumerate(range(num_facts, num_facts + len(QUESTIONS)))
+    ]
+
+
+def ask_at_once(
+    search: QuestionSearch, users: Sequence[FactVectors], limit: int
+) -> list[list[tuple[FactId, float]]]:
+    barrier = threading.Barrier(len(QUESTIONS))
+
+    def ask(question: str, user: FactVectors) -> list[tuple[FactId, float]]:
+        barrier.wait(10)
+        return search.nearest(question, user, limit).facts
+
+    with ThreadPoolExecutor(len(QUESTIONS)) as pool:
+        return list(pool.map(ask, QUESTIONS, users))
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1 << 20, 40_000], ids=["host", "device", "some of each"])
+@pytest.mark.parametrize("max_ranked_rows", [1 << 14, 0], ids=["one number", "two"])
+def test_users_who_ask_at_once_find_what_each_finds_alone(
+    max_bytes: int, max_ranked_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "MAX_RANKED_ROWS", max_ranked_rows)
+    embedder = WordEmbedder()
+    users = users_of(embedder, SearchDevice(torch.device("cpu"), max_bytes), num_facts=150)
+    found = ask_at_once(QuestionSearch(embedder), users, limit=7)
+    queries = torch.from_numpy(embedder.embed(QUESTIONS))
+    assert found == [user.nearest(query, 7) for user, query in zip(users, queries, strict=True)]
+    assert {len(facts) for facts in found} == {7}
+
+
+def test_the_real_model_finds_what_its_vectors_find() -> None:
+    embedder = load_embedder(EmbedderSettings(device="cpu"))
+    users = users_of(embedder, SearchDevice.host(), num_facts=40)
+    found = ask_at_once(QuestionSearch(embedder), users, limit=5)
+    queries = torch.from_numpy(embedder.embed(QUESTIONS))
+    for facts, user, query in zip(found, users, queries, strict=True):
+        wanted = user.nearest(query, 5)
+        # Padding to the longest text of a pass moves a vector by rounding.
+        assert [score for _, score in facts] == pytest.approx([s for _, s in wanted], abs=1e-5)
+
+
+def test_facts_of_one_user_only_are_found_and_no_more_than_there_are() -> None:
+    embedder = WordEmbedder()
+    users = users_of(embedder, SearchDevice.host(), num_facts=3)
+    for number, facts in enumerate(ask_at_once(QuestionSearch(embedder), users, limit=8)):
+        assert len(facts) == min(8, 3 + number)
+        assert {fact_id.split("f")[0] for fact_id, _ in facts} == {f"u{number}"}
+
+
+@pytest.mark.parametrize("bad", [0.0, 1e-9, torch.nan, torch.inf])
+def test_a_question_without_a_direction_is_refused_alone(bad: float) -> None:
+    embedder = NamedVectors({NOWHERE: torch.full((DIMENSION,), bad)})
+    user = users_of(embedder, SearchDevice.host(), num_facts=20)[0]
+    search = QuestionSearch(embedder)
+    with pytest.raises(InvalidInput, match="embedding") as refused:
+        search.nearest(NOWHERE, user, 5)
+    assert NOWHERE not in str(refused.value)
+    shared = search._run(
+        [Question(text, user, 5) for text in (QUESTIONS[0], NOWHERE, QUESTIONS[1])]
+    )
+    assert [isinstance(outcome, InvalidInput) for outcome in shared] == [False, True, False]
+    alone = search.nearest(QUESTIONS[1], user, 5).facts
+    assert not isinstance(shared[2], InvalidInput)
+    assert shared[2].facts == alone
