@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -41,12 +42,37 @@ def check_group(rows: Tensor, group: PagedGroup) -> None:
         raise ValueError(f"no kernel for a cache of {group.dtype}")
 
 
-def common_arguments(
-    rows: Tensor, group: PagedGroup, copies: Tensor, cache_line: int
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments and compile-time constants that both kernels take."""
-    strides, shape = group.strides, group.shape
-    arguments = (
+class Prepared:
+    """One kernel with its constants, for launches that differ in what no variant depends on.
+
+    Triton looks at every argument of every launch to find the variant that was compiled for such
+    ones, at some 30 us. Here the first launch finds it. Those that follow must have arguments of
+    the same kinds: tensors that begin at a multiple of 16 bytes, as all new ones do, and integers
+    that are the same or that the kernel does not specialise.
+    """
+
+    def __init__(self, kernel: Any, constants: Mapping[str, Any], num_warps: int) -> None:
+        self._kernel = kernel
+        self._constants = {n: constants[n] for n in kernel.arg_names if n in constants}
+        self._num_warps = num_warps
+        self._variant: Any = None
+
+    def __call__(self, grid: tuple[int, int], *arguments: Any) -> None:
+        """arguments: all that are no constants, in the kernel's order."""
+        if self._variant is None:
+            # None under the interpreter, which has no variants.
+            self._variant = self._kernel[grid](
+                *arguments, **self._constants, num_warps=self._num_warps
+            )
+            return
+        self._variant[(*grid, 1)](*arguments, *self._constants.values())
+
+
+def common_arguments(rows: Tensor, group: PagedGroup) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What stands before and behind `copies`, `cache_line` and `num_tokens` among the arguments
+    that both kernels take."""
+    strides = group.strides
+    before = (
         rows,
         group.cache_ptrs,
         group.cos_ptrs,
@@ -54,9 +80,8 @@ def common_arguments(
         group.row_offsets,
         group.cache_scales,
         rows if group.bias is None else group.bias,
-        copies,
-        cache_line,
-        copies.shape[1],
+    )
+    behind = (
         group.num_layers,
         rows.stride(0),
         strides.block,
@@ -65,7 +90,13 @@ def common_arguments(
         strides.dim,
         strides.value,
     )
-    constants = {
+    return before, behind
+
+
+def common_constants(group: PagedGroup) -> dict[str, Any]:
+    """Compile-time constants that both kernels take."""
+    shape = group.shape
+    return {
         "NUM_HEADS": shape.num_kv_heads,
         "HEAD_DIM": shape.head_dim,
         "ROTARY_DIM": group.rotary_dim,
@@ -82,4 +113,3 @@ def common_arguments(
         "HEADS_PAD": triton.next_power_of_2(shape.num_kv_heads),
         "DIM_PAD": triton.next_power_of_2(shape.head_dim),
     }
-    return arguments, constants

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -15,7 +15,6 @@ from inferscale_core.kernels.paged import (
     NULL_BLOCK,
     PAD_SLOT,
     KernelLayer,
-    PagedGroup,
     group_layers,
 )
 from inferscale_core.kv.cache_codes import decode
@@ -24,6 +23,10 @@ from inferscale_core.kv.storage import Arena
 from inferscale_core.vllm_connector.copies import Copy
 from inferscale_core.vllm_connector.layout import PagedLayer
 from inferscale_core.vllm_connector.staging import open_sender, plain_lines
+
+if TYPE_CHECKING:
+    from inferscale_core.kernels.capture.launch import Capture
+    from inferscale_core.kernels.compose.launch import Compose
 
 
 class Copier(Protocol):
@@ -135,11 +138,14 @@ class FusedCopier:
         tables: Sequence[RotaryTable],
         biases: Sequence[Tensor | None] = (),
     ) -> None:
-        self._arena = arena
+        from inferscale_core.kernels.capture.launch import Capture
+        from inferscale_core.kernels.compose.launch import Compose
+
         self.layers = layers
-        self._groups: list[tuple[int, list[PagedGroup]]] = []
         biases = biases or [None] * len(layers)
         num_groups = 1 + max(layer.group for layer in layers)
+        self._compose: list[Compose] = []
+        self._capture: list[Capture] = []
         for group in range(num_groups):
             members = [
                 KernelLayer(i, layer.cache, layer.strides, tables[i], biases[i], layer.scales)
@@ -147,7 +153,8 @@ class FusedCopier:
                 if layer.group == group
             ]
             alike = group_layers(members, arena.layout, layers[0].block_size)
-            self._groups.append((FIRST_CACHE_LINE + group, alike))
+            self._compose.append(Compose(arena.rows, alike, FIRST_CACHE_LINE + group))
+            self._capture.append(Capture(arena.rows, alike, FIRST_CACHE_LINE + group))
         self._send = open_sender(arena.rows.device)
         self._compile(num_groups)
 
@@ -155,16 +162,12 @@ class FusedCopier:
         return self._send(copies)
 
     def inject(self, lines: Tensor) -> None:
-        from inferscale_core.kernels.compose.launch import compose
-
-        for cache_line, layers in self._groups:
-            compose(self._arena.rows, layers, lines, cache_line)
+        for compose in self._compose:
+            compose(lines)
 
     def capture(self, lines: Tensor) -> None:
-        from inferscale_core.kernels.capture.launch import capture
-
-        for cache_line, layers in self._groups:
-            capture(self._arena.rows, layers, lines, cache_line)
+        for capture in self._capture:
+            capture(lines)
 
     def _compile(self, num_groups: int) -> None:
         """Launch all kernels with a token that they skip: the first request need not wait."""

@@ -8,6 +8,7 @@ the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from inferscale_core.vllm_connector.copies import Copy, lines_of, pack, packed_shape
+
+if TYPE_CHECKING:
+    from inferscale_core.kernels.expand.launch import Expand
 
 Sender = Callable[[Sequence[Copy]], Tensor]
 """Gives the lines of `copies.lines_of`, on the device, in order of the current stream."""
@@ -51,14 +55,17 @@ class PinnedRing:
         self._buffers = [torch.empty(0, dtype=torch.int32)] * RING_BUFFERS
         self._read = [_new_event() for _ in range(RING_BUFFERS)]
         self._next = 0
+        self._expand: Expand | None = None
 
     def lines(self, copies: Sequence[Copy]) -> Tensor:
         """See `Sender`."""
-        from inferscale_core.kernels.expand.launch import expand
-
         shape = packed_shape(copies)
         packed = self._send(shape.length, lambda staged: pack(copies, shape, staged))
-        return expand(packed, shape, copies[0].block_size)
+        if self._expand is None:
+            from inferscale_core.kernels.expand.launch import Expand
+
+            self._expand = Expand(shape.num_groups, copies[0].block_size)
+        return self._expand(packed, shape)
 
     def rows(self, rows: NDArray[np.int64]) -> Tensor:
         """See `RowSender`; below `pieces.MAX_ROWS`, as all are."""

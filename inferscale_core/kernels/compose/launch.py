@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import triton
 from torch import Tensor
 
 from inferscale_core.kernels.compose.kernel import compose_kernel
 from inferscale_core.kernels.launching import (
+    Prepared,
     check_copies,
     check_group,
     common_arguments,
+    common_constants,
 )
 from inferscale_core.kernels.paged import FIRST_CACHE_LINE, PagedGroup
 
 LAYERS_PER_PROGRAM = 4
 NUM_WARPS = 4
+
+
+class Compose:
+    """`compose` of one arena, launched again and again."""
+
+    def __init__(self, rows: Tensor, groups: Sequence[PagedGroup], cache_line: int) -> None:
+        """Raises ValueError as `compose` does."""
+        self._rows, self._cache_line = rows, cache_line
+        self._kept = tuple(groups)  # What the kernels are told the addresses of.
+        self._launches = []
+        for group in groups:
+            check_group(rows, group)
+            before, behind = common_arguments(rows, group)
+            kernel = Prepared(compose_kernel, _constants(group), NUM_WARPS)
+            programs = triton.cdiv(group.num_layers, LAYERS_PER_PROGRAM)
+            self._launches.append((kernel, programs, before, behind))
+
+    def __call__(self, copies: Tensor) -> None:
+        """copies: as of `compose`."""
+        check_copies(self._rows, copies, self._cache_line)
+        num_tokens = copies.shape[1]
+        if num_tokens == 0:
+            return
+        for kernel, programs, before, behind in self._launches:
+            kernel((num_tokens, programs), *before, copies, self._cache_line, num_tokens, *behind)
 
 
 def compose(
@@ -32,20 +60,15 @@ def compose(
     cache slot; a token whose cache slot is negative is skipped. Raises ValueError for a shape,
     dtype or stride that the kernel cannot take.
     """
-    check_copies(rows, copies, cache_line)
-    num_tokens = copies.shape[1]
-    if num_tokens == 0:
-        return
-    for group in groups:
-        check_group(rows, group)
-        dim, rotary = group.shape.head_dim, group.rotary_dim
-        arguments, constants = common_arguments(rows, group, copies, cache_line)
-        compose_kernel[(num_tokens, triton.cdiv(group.num_layers, LAYERS_PER_PROGRAM))](
-            *arguments,
-            **constants,
-            LAYERS_PER_PROGRAM=LAYERS_PER_PROGRAM,
-            SHARES_TABLE=group.shares_table,
-            PAIRS_PAD=triton.next_power_of_2(max(rotary // 2, 1)),
-            REST_PAD=triton.next_power_of_2(max(dim - rotary, 1)),
-            num_warps=NUM_WARPS,
-        )
+    Compose(rows, groups, cache_line)(copies)
+
+
+def _constants(group: PagedGroup) -> dict[str, Any]:
+    dim, rotary = group.shape.head_dim, group.rotary_dim
+    return {
+        **common_constants(group),
+        "LAYERS_PER_PROGRAM": LAYERS_PER_PROGRAM,
+        "SHARES_TABLE": group.shares_table,
+        "PAIRS_PAD": triton.next_power_of_2(max(rotary // 2, 1)),
+        "REST_PAD": triton.next_power_of_2(max(dim - rotary, 1)),
+    }

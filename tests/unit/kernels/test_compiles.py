@@ -46,6 +46,7 @@ class Compiling:
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
+        self.arg_names = kernel.arg_names
         self.programs: list[Any] = []
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
