@@ -31,8 +31,14 @@ engine's own differences between batch shapes only."""
 LENGTHS = (1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 7)
 
 
-def assert_equal(engine: TinyEngine, expected: Answer, actual: Answer) -> None:
+def assert_equal(
+    engine: TinyEngine, expected: Answer, actual: Answer, sliced: Answer | None = None
+) -> None:
+    """sliced: prefill in the chunks' slices, where half precision may make that differ by more than
+    a step: a compiled model's shapes differ in what is rounded between two operations."""
     limit = FLOAT32_LIMIT if engine.dtype == "float32" else BFLOAT16_STEP
+    if sliced is not None and engine.dtype != "float32":
+        limit = max(limit, *logprob_differences(expected, sliced))
     assert max(logprob_differences(expected, actual)) <= limit
     if top_gap(expected) > 0.1:
         assert expected.token_ids[0] == actual.token_ids[0]
@@ -44,9 +50,11 @@ def test_a_chunk_of_any_length_at_a_block_edge(engine: TinyEngine, length: int) 
     chunks = engine.encode_jointly([random_tokens(rng, length)])
     prompt = [*chunks[0][1], *random_tokens(rng, 9)]
     expected = engine.ask(prompt)
+    with engine.slices([length]):
+        sliced = engine.ask(prompt)
     actual = engine.ask(prompt, engine.injected(chunks))
-    assert (expected.cached, actual.cached) == (0, length)
-    assert_equal(engine, expected, actual)
+    assert (expected.cached, sliced.cached, actual.cached) == (0, 0, length)
+    assert_equal(engine, expected, actual, sliced)
 
 
 def test_many_chunks_in_one_request_and_the_control_without_context(engine: TinyEngine) -> None:
@@ -112,6 +120,8 @@ def test_behind_a_native_prefix_hit(engine: TinyEngine, num_native_blocks: int) 
     chunks = engine.encode_jointly(parts)
     prompt = [token for part in parts for token in part] + random_tokens(rng, 12)
     expected = engine.ask(prompt)
+    with engine.slices(map(len, parts)):
+        sliced = engine.ask(prompt)
     salt = engine.handle()
     if num_native_blocks:
         engine.ask(prompt[: num_native_blocks * BLOCK + 3], salt=salt, max_tokens=1)
@@ -120,7 +130,7 @@ def test_behind_a_native_prefix_hit(engine: TinyEngine, num_native_blocks: int) 
     last = [event.fields for event in served if event.kind == "served"][-1]
     assert last["native_tokens"] == num_native_blocks * BLOCK
     assert last["injected_tokens"] == (3 - num_native_blocks) * BLOCK
-    assert_equal(engine, expected, actual)
+    assert_equal(engine, expected, actual, sliced)
 
 
 def test_into_scattered_blocks_and_in_one_step_with_others(engine: TinyEngine) -> None:
