@@ -256,6 +256,8 @@ def _break_even(rows: Sequence[Row]) -> str:
 GPU_TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "gpu_ttft": _ttft,
     "gpu_throughput": _throughput,
+    "gpu_ttft_slow_host": _ttft,
+    "gpu_throughput_slow_host": _throughput,
     "gpu_kernels": _kernels,
     "gpu_no_op": _no_op,
     "gpu_gate": _gate,

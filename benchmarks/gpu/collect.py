@@ -23,8 +23,9 @@ def main() -> None:
 
 
 def _anywhere(row: Row) -> Row:
-    """Where the rows were written to says nothing about them."""
-    return {**row, "command": re.sub(r"--out \S+", "--out rows.json", row["command"])}
+    """Where the rows were written to, and the gate's, says nothing about them."""
+    command = re.sub(r"--out \S+", "--out rows.json", row["command"])
+    return {**row, "command": re.sub(r"\S*/(?=[^/\s]+\.json\b)", "", command)}
 
 
 if __name__ == "__main__":
