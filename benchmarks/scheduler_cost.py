@@ -39,7 +39,7 @@ from inferscale_core.kv.rows import LayerShape
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.spans import Span
 from inferscale_core.vllm_connector.config import ConnectorConfig
-from inferscale_core.vllm_connector.copies import pack, packed_shape
+from inferscale_core.vllm_connector.copies import pack
 from inferscale_core.vllm_connector.events import bodies_to_wire
 from inferscale_core.vllm_connector.metadata import StepDone
 from inferscale_core.vllm_connector.params import Capture, RequestParams
@@ -131,7 +131,7 @@ class Requests:
         self._captures = captures
         self._num_new = NEW_TOKENS if captures else TAIL_TOKENS
         self._encoder, self._decoder = MsgpackEncoder(), MsgpackDecoder(SamplingParams)
-        self._packed = np.empty(1 << 20, dtype=np.int32)
+        self._packed = memoryview(bytearray(4 << 20))
         self._num_in_flight = int(is_full)
         self._in_flight: deque[tuple[int, list[tuple[User, Any]]]] = deque()
         if is_full:
@@ -165,7 +165,8 @@ class Requests:
             step = side.build_step(output)
         with parts.time("launch"):
             for copies in filter(None, (step.inject, step.capture)):
-                pack(copies, packed_shape(copies), self._packed)
+                packed, _ = pack(copies)
+                self._packed[: len(packed)] = packed
         assert len(step.capture) == self._captures * len(asked)
         self._in_flight.append((step.step_id, asked))
         if len(self._in_flight) > self._num_in_flight:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from inferscale_core.vllm_connector.copies import Copy, lines_of, pack, packed_shape
+from inferscale_core.vllm_connector.copies import Copy, lines_of, pack
 
 if TYPE_CHECKING:
     from inferscale_core.kernels.expand.launch import Expand
@@ -52,43 +52,53 @@ class PinnedRing:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._buffers = [torch.empty(0, dtype=torch.int32)] * RING_BUFFERS
+        self._buffers = [_Buffer(0)] * RING_BUFFERS
         self._read = [_new_event() for _ in range(RING_BUFFERS)]
-        self._next = 0
+        self._turn = 0
         self._expand: Expand | None = None
 
     def lines(self, copies: Sequence[Copy]) -> Tensor:
         """See `Sender`."""
-        shape = packed_shape(copies)
-        packed = self._send(shape.length, lambda staged: pack(copies, shape, staged))
+        packed, shape = pack(copies)
+        buffer = self._next(len(packed))
+        buffer.bytes[: len(packed)] = packed
+        sent = self._send(buffer.numbers[: shape.length])
         if self._expand is None:
             from inferscale_core.kernels.expand.launch import Expand
 
             self._expand = Expand(shape.num_groups, copies[0].block_size)
-        return self._expand(packed, shape)
+        return self._expand(sent, shape)
 
     def rows(self, rows: NDArray[np.int64]) -> Tensor:
         """See `RowSender`; below `pieces.MAX_ROWS`, as all are."""
-        return self._send(
-            len(rows), lambda staged: np.copyto(staged, rows, casting="same_kind")
-        ).long()
+        numbers = self._next(4 * len(rows)).numbers[: len(rows)]
+        np.copyto(numbers.numpy(), rows, casting="same_kind")
+        return self._send(numbers).long()
 
-    def _send(self, length: int, write: Callable[[NDArray[np.int32]], None]) -> Tensor:
-        """[length], int32, on the device; `write` fills a buffer of that length."""
-        turn, self._next = self._next, (self._next + 1) % RING_BUFFERS
-        self._read[turn].synchronize()
-        staged = self._buffer(turn, length)
-        write(staged.numpy())
-        sent = staged.to(self._device, non_blocking=True)
-        self._read[turn].record()
+    def _next(self, num_bytes: int) -> _Buffer:
+        """The buffer whose turn it is, free, and large enough."""
+        self._turn = (self._turn + 1) % RING_BUFFERS
+        self._read[self._turn].synchronize()
+        if len(self._buffers[self._turn].bytes) < num_bytes:
+            self._buffers[self._turn] = _Buffer(num_bytes)
+        return self._buffers[self._turn]
+
+    def _send(self, numbers: Tensor) -> Tensor:
+        """numbers: of the buffer whose turn it is."""
+        sent = numbers.to(self._device, non_blocking=True)
+        self._read[self._turn].record()
         return sent
 
-    def _buffer(self, turn: int, length: int) -> Tensor:
-        """Grows to a power of two, so that it seldom does."""
-        if self._buffers[turn].numel() < length:
-            capacity = 1 << max(length - 1, 1).bit_length()
-            self._buffers[turn] = torch.empty(capacity, dtype=torch.int32, pin_memory=True)
-        return self._buffers[turn][:length]
+
+class _Buffer:
+    """numbers: int32, pinned, a power of two of them, so that few are too short. bytes: the same
+    memory."""
+
+    def __init__(self, num_bytes: int) -> None:
+        """num_bytes: at least so many, or none."""
+        length = 1 << max(num_bytes // 4 - 1, 1).bit_length() if num_bytes else 0
+        self.numbers = torch.empty(length, dtype=torch.int32, pin_memory=length > 0)
+        self.bytes = self.numbers.numpy().data.cast("B")
 
 
 def _new_event() -> torch.cuda.Event:

@@ -13,8 +13,7 @@ place of the block's id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +25,7 @@ REQUEST_FIELDS = 4
 Ints = NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class PackedShape:
+class PackedShape(msgspec.Struct, frozen=True, gc=False):
     """max_pieces: of the request that has most."""
 
     num_pieces: int

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from inferscale_core.kernels.expand.launch import PIECES_PER_PROGRAM, expand
-from inferscale_core.vllm_connector.copies import pack, packed_shape
+from inferscale_core.vllm_connector.copies import pack
 from tests.unit.kernels.copy_factory import random_copy
 
 
@@ -23,10 +23,9 @@ def main() -> None:
     for num_groups, block_size, num_requests in itertools.product((1, 2, 3), (16, 128), (1, 2, 7)):
         made = [random_copy(numbers, num_groups, block_size) for _ in range(num_requests)]
         copies = [one for one, _ in made]
-        shape = packed_shape(copies)
-        packed = np.empty(shape.length, dtype=np.int32)
-        pack(copies, shape, packed)
-        lines = expand(torch.from_numpy(packed).to(device), shape, block_size)
+        packed, shape = pack(copies)
+        numbers_sent = torch.frombuffer(bytearray(packed), dtype=torch.int32)
+        lines = expand(numbers_sent.to(device), shape, block_size)
         expected = np.concatenate([wanted for _, wanted in made], axis=1)
         assert np.array_equal(lines.cpu().numpy(), expected), (num_groups, block_size, shape)
         count, most = count + 1, max(most, shape.max_pieces)

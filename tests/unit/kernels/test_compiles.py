@@ -22,7 +22,7 @@ from inferscale_core.kv.rope import RotaryTable
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
 from inferscale_core.memory.recipes import Storage
-from inferscale_core.vllm_connector.copies import Copy, pack, packed_shape
+from inferscale_core.vllm_connector.copies import Copy, pack
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHAPE, BLOCK = LayerShape(2, 64), 16
@@ -100,8 +100,6 @@ def test_what_tells_tokens_apart_compiles(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(expand_launch, "expand_kernel", compiling)
     piece = np.array([0, 1, 0], dtype=np.int32).tobytes()
     copies = [Copy("", 0, 1, piece, ([1], [2]), BLOCK)]
-    shape = packed_shape(copies)
-    packed = np.empty(shape.length, dtype=np.int32)
-    pack(copies, shape, packed)
-    expand_launch.expand(torch.from_numpy(packed), shape, BLOCK)
+    packed, shape = pack(copies)
+    expand_launch.expand(torch.frombuffer(bytearray(packed), dtype=torch.int32), shape, BLOCK)
     assert [bool(program.asm["cubin"]) for program in compiling.programs] == [True]
