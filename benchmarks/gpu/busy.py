@@ -1,11 +1,13 @@
 """How long an engine's GPUs work on a request: kernels and copies, by the profiler of every rank.
 
-Ranks beyond the first are processes of their own, which only their own profiler sees. In them a
-collective operation counts for as long as its kernel runs, the wait for the others included.
+Ranks beyond the first are processes of their own, which only their own profiler sees. Operations of
+several ranks are left out, in every way of serving alike: their kernels run for as long as they wait
+for the other rank, whose host may be milliseconds behind.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
 from typing import Any
 
@@ -13,6 +15,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.engine import Bench
+
+OF_SEVERAL_RANKS = re.compile(r"nccl|cross_device_reduce|all_?reduce|all_?gather", re.IGNORECASE)
+"""In names of kernels: NCCL's, vLLM's own for one host, torch's over symmetric memory."""
 
 _open: list[Any] = []
 """Of this process."""
@@ -43,7 +48,8 @@ def end(worker: Any) -> float:
     profiler = _open.pop()
     profiler.stop()
     on_device = [e for e in profiler.events() if str(e.device_type).endswith("CUDA")]
-    return float(sum(event.device_time_total for event in on_device) / 1e3)
+    own = [event for event in on_device if not OF_SEVERAL_RANKS.search(event.name)]
+    return float(sum(event.device_time_total for event in own) / 1e3)
 
 
 def _settle() -> None:
