@@ -247,9 +247,9 @@ class EngineSettings(_Section):
 
     verdict: str | None = None
     """Path of what `inferscale verify` wrote of this model. The worker refuses to start without it,
-    with one of another model revision or vLLM version, a negative one, and one that does not find
-    the recipe's storage safe. Chunks in fewer bits are stored with the key means that it holds, and
-    encoded anew when another verdict holds others. None: none is required."""
+    with one of another model revision, vLLM version or recipe, a negative one, and one that does
+    not find the recipe's storage safe. Chunks in fewer bits are stored with the key means that it
+    holds, and encoded anew when another verdict holds others. None: none is required."""
 
     enforce_eager: bool = False
     """No CUDA graphs, no torch.compile. For debugging."""

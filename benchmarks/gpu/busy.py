@@ -1,8 +1,8 @@
 """How long an engine's GPUs work on a request: kernels and copies, by the profiler of every rank.
 
-Ranks beyond the first are processes of their own, which only their own profiler sees. Operations of
-several ranks are left out, in every way of serving alike: their kernels run for as long as they wait
-for the other rank, whose host may be milliseconds behind.
+Ranks beyond the first are processes of their own, which only their own profiler sees. Operations
+of several ranks are left out, in every way of serving alike: their kernels run for as long as they
+wait for the other rank, whose host may be milliseconds behind.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from services.verification.rule import (
 from services.worker.app import RunningEngine, running_engine
 from services.worker.engine.host import engine_version
 from services.worker.engine.model_files import find_model, load_tokenizer
-from services.worker.verdict import Check, StorageResult, Verdict
+from services.worker.verdict import Check, StorageResult, Verdict, measured_hash
 
 NUM_FACTS = 20
 """Facts in a prompt: more than a third of the built-in ones, so that most matter to none."""
@@ -77,6 +77,7 @@ class Verification:
             storage=choose_storage(self._checks, self._results),
             rule=RULE,
             key_means=None if self._key_means is None else self._key_means.to_text(),
+            recipe_hash=measured_hash(self._recipe),
         )
 
     async def _look_at(self, storage: Storage) -> None:

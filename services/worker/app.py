@@ -89,10 +89,11 @@ async def running_engine(
     """
     arena_bytes(settings.engine)
     model = await asyncio.to_thread(find_model, settings.engine)
-    storage = recipe_from_settings(settings.recipe).storage
+    recipe = recipe_from_settings(settings.recipe)
+    storage = recipe.storage
     if settings.engine.verdict is not None:
         path = Path(settings.engine.verdict).expanduser()
-        verdict = require_verdict(path, model.revision, engine_version(), storage)
+        verdict = require_verdict(path, model.revision, engine_version(), recipe)
         key_means = key_means or verdict.means
     model = model.stored_as(storage, key_means)
     mirror = DirectoryMirror(CacheMetrics("chunks"))

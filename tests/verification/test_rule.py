@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from inferscale_core.errors import Unsupported
 from inferscale_core.ids import ModelRevision
 from inferscale_core.kv.key_means import KeyMeans
-from inferscale_core.memory.recipes import DEFAULT_RECIPE, Storage
+from inferscale_core.memory.recipes import DEFAULT_RECIPE, Recipe, Storage
 from inferscale_core.settings import EngineSettings, Settings
 from services.evaluation.prepared import PreparedVectors
 from services.verification.notes import WordVectors, built_in_notes, prepared_notes
@@ -27,6 +28,7 @@ from services.worker.verdict import (
     Check,
     StorageResult,
     Verdict,
+    measured_hash,
     require_verdict,
     verdict_from_json,
 )
@@ -82,7 +84,8 @@ def verdict(**changes: object) -> Verdict:
         model_revision=ModelRevision("tiny@1"),
         versions={"vllm": "0.26.0"},
         date="2026-11-29T12:00:00+00:00",
-        recipe="progressive-32",
+        recipe=DEFAULT_RECIPE.name,
+        recipe_hash=measured_hash(DEFAULT_RECIPE),
         found={"rotary": [{"kind": "RotaryEmbedding"}]},
         checks=(PASSED,),
         storages=(result(Storage.CACHE), result(Storage.INT8), result(Storage.INT4, False)),
@@ -98,8 +101,13 @@ def written(folder: Path, one: Verdict) -> Path:
     return path
 
 
-def required(path: Path, storage: Storage = Storage.INT8, vllm: str = "0.26.0") -> Verdict:
-    return require_verdict(path, ModelRevision("tiny@1"), vllm, storage)
+def required(
+    path: Path,
+    storage: Storage = Storage.INT8,
+    vllm: str = "0.26.0",
+    recipe: Recipe = DEFAULT_RECIPE,
+) -> Verdict:
+    return require_verdict(path, ModelRevision("tiny@1"), vllm, replace(recipe, storage=storage))
 
 
 def test_a_verdict_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -126,6 +134,30 @@ def test_a_verdict_that_does_not_fit_says_why(
 ) -> None:
     with pytest.raises(Unsupported, match=reason):
         required(written(tmp_path, verdict(**changes)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(DEFAULT_RECIPE, name="another", num_neighbours=8),
+        replace(DEFAULT_RECIPE, num_neighbours=8),
+    ],
+    ids=["another", "another of the same name"],
+)
+def test_a_verdict_of_another_recipe_is_refused(tmp_path: Path, other: Recipe) -> None:
+    path = written(tmp_path, verdict())
+    with pytest.raises(Unsupported, match=rf"is of recipe '{DEFAULT_RECIPE.name}', not of"):
+        required(path, recipe=other)
+
+
+def test_a_recipe_is_known_by_its_name_where_a_verdict_has_nothing_else(tmp_path: Path) -> None:
+    body = json.loads(verdict().to_json())
+    del body["recipe_hash"]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(body))
+    assert required(path).recipe_hash is None
+    with pytest.raises(Unsupported, match="is of recipe"):
+        required(path, recipe=replace(DEFAULT_RECIPE, name="another"))
 
 
 def test_a_storage_that_was_not_found_safe_is_refused(tmp_path: Path) -> None:
