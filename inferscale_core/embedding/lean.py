@@ -62,7 +62,10 @@ class LeanForward:
     def on_device(self, texts: Sequence[str]) -> torch.Tensor:
         """The same where the model is, without a wait; valid until the next call, which is not to
         come before the device has got to here."""
-        encodings = self._tokenizer.encode_batch(list(texts))
+        if len(texts) == 1:  # Not worth the tokenizer's own threads.
+            encodings = [self._tokenizer.encode(texts[0])]
+        else:
+            encodings = self._tokenizer.encode_batch(list(texts))
         return self._buckets.run([encoding.ids for encoding in encodings])
 
     def _modules(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.recipes import Recipe
@@ -20,6 +21,10 @@ from inferscale_core.prompt.tokenizer import Tokenizer
 __all__ = ["ChatMessage", "PromptFormat"]
 
 
+RENDERED_TAILS = 64
+"""Sequences of roles whose template is kept: most chats begin, or go on for a few turns."""
+
+
 class PromptFormat:
     """How one recipe reads in one model's chat template. Safe to call from several threads.
 
@@ -33,6 +38,7 @@ class PromptFormat:
         self._placement = choose(tokenizer, recipe)
         self._header = render(self._placement, tokenizer, recipe, ["user"]).header
         self.header_ids = self._header_ids()
+        self._tail = lru_cache(maxsize=RENDERED_TAILS)(self._render_tail)
 
     def fact_ids(self, text: str, occurred_at: datetime | None) -> tuple[int, ...]:
         """The line that stands for a fact. Raises InvalidInput for what is no text."""
@@ -53,16 +59,25 @@ class PromptFormat:
 
         Raises InvalidInput when the model's template refuses the order of roles.
         """
-        roles = [message.role for message in messages]
+        behind_facts, parts = self._tail(tuple(message.role for message in messages))
+        ids = list(behind_facts)
+        for index, behind in parts:
+            ids.extend(self._encoder.encode(messages[index].content))
+            ids.extend(behind)
+        return tuple(ids)
+
+    def _render_tail(
+        self, roles: tuple[str, ...]
+    ) -> tuple[tuple[int, ...], list[tuple[int, tuple[int, ...]]]]:
+        """The template's tokens behind the facts, then for each message that follows its index and
+        the tokens behind it. Depends on the roles alone: a template's date is fixed."""
         rendered = render(self._placement, self._tokenizer, self._recipe, roles)
         if rendered.header != self._header:
             raise InvalidInput("messages", "the model's chat template moves the notes for them")
         begin = rendered.slots.index(FACTS_SLOT) + 1
-        ids = list(self._encoder.encode_template(rendered.texts[begin]))
-        for slot, text in zip(rendered.slots[begin:], rendered.texts[begin + 1 :], strict=True):
-            ids.extend(self._encoder.encode(messages[slot - 1].content))
-            ids.extend(self._encoder.encode_template(text))
-        return tuple(ids)
+        behind = [self._encoder.encode_template(text) for text in rendered.texts[begin:]]
+        indices = [slot - 1 for slot in rendered.slots[begin:]]
+        return behind[0], list(zip(indices, behind[1:], strict=True))
 
     def _header_ids(self) -> tuple[int, ...]:
         ids = self._encoder.encode_template(self._header, is_first=True)

@@ -109,6 +109,25 @@ def test_roles_that_the_template_refuses_are_the_callers_error() -> None:
     assert "secret" not in str(refused.value)
 
 
+def test_a_template_is_rendered_once_for_the_same_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = byte_level()
+    form = PromptFormat(tokenizer, DEFAULT_RECIPE)
+    apply, rendered = tokenizer.apply_chat_template, []
+
+    def counted(*args: Any, **fields: Any) -> Any:
+        rendered.append(args)
+        return apply(*args, **fields)
+
+    monkeypatch.setattr(tokenizer, "apply_chat_template", counted)
+    for _ in range(2):
+        for question in ("Where is the key?", "When does Robin leave?"):
+            alone = prompt(form, tokenizer, [ChatMessage("user", question)])
+            assert alone.endswith(f"{question}<|im_end|>\n<|im_start|>assistant\n")
+        behind = [ChatMessage("user", "Hi."), ChatMessage("assistant", "Hello."), QUESTION]
+        assert "assistant\nHello." in prompt(form, tokenizer, behind)
+    assert len(rendered) == 2
+
+
 def test_a_template_that_drops_messages_is_not_followed_silently() -> None:
     last_only = CHATML.replace("messages %}", "messages[:1] + messages[-1:] %}", 1)
     form = PromptFormat(byte_level(last_only), DEFAULT_RECIPE)
