@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter, eq
+from sys import intern
 from typing import cast
 
 import numpy as np
@@ -423,15 +424,21 @@ class ChunkDirectory:
         past = self._past_heat.pop(key, None)
         return Entry(
             key=key,
-            tenant=key.partition("/")[0],
+            tenant=intern(key.partition("/")[0]),
             fact=fact,
             num_tokens=num_tokens,
-            prefix_keys=prefix_keys,
+            prefix_keys=self._as_known(prefix_keys),
             origin=origin,
             readers=self._readers,
             heat=1.0 if past is None else 1.0 + self.gpu.faded(*past),
             used_at=self.gpu.now,
         )
+
+    def _as_known(self, keys: tuple[ChunkKey, ...]) -> tuple[ChunkKey, ...]:
+        """The same keys, as the very strings that their entries have. A chunk stands before 32
+        others and more: copies of its key would take most of their memory."""
+        find = self._entries.get
+        return tuple([key if (entry := find(key)) is None else entry.key for key in keys])
 
     def _arrived(self, entry: Entry, target: Place) -> None:
         fastest = entry.fastest

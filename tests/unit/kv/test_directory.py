@@ -46,6 +46,18 @@ def test_a_reserved_chunk_cannot_be_found_until_it_is_published() -> None:
     assert directory.get(key) is not None
 
 
+def test_a_chunk_holds_no_copies_of_the_keys_that_it_saw() -> None:
+    """They come off the wire as new strings: 33 of them would be most of what a chunk takes."""
+    directory = directory_of()
+    seen, other = store(directory, "seen"), store(directory, "other")
+    reader = store(directory, "reader", sees=("seen", "gone", "other"))
+    assert reader.prefix_keys == ("tenant/a/seen", "tenant/a/gone", "tenant/a/other")
+    assert reader.prefix_keys[0] is seen.key
+    assert reader.prefix_keys[2] is other.key
+    assert reader.tenant is seen.tenant
+    directory.check_conservation()
+
+
 def test_who_saw_a_chunk_counts_for_as_long_as_either_is_known() -> None:
     directory = directory_of(4)
     seen = store(directory, "seen")
