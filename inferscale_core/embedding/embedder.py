@@ -15,7 +15,7 @@ from inferscale_core.memory.workers import EmbedderIdentity as EmbedderIdentity
 if TYPE_CHECKING:
     import torch
 
-DeviceVectors: TypeAlias = "AbstractContextManager[torch.Tensor]"
+LentVectors: TypeAlias = "AbstractContextManager[torch.Tensor]"
 Vectors = npt.NDArray[np.float32]
 
 SMALLEST_NORM = 1e-6
@@ -49,7 +49,7 @@ class Embedder(Protocol):
 class DeviceEmbedder(Embedder, Protocol):
     """One whose vectors can be used where they are made."""
 
-    def on_device(self, texts: Sequence[str]) -> DeviceVectors:
+    def on_device(self, texts: Sequence[str]) -> LentVectors:
         """float32 [len(texts), dimension], of any norm and not checked, of up to 32 texts.
 
         Made without a wait for the device; valid until the block ends, by which whoever uses it

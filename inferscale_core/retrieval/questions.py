@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 import torch
 
 from inferscale_core.embedding import DeviceEmbedder
+from inferscale_core.embedding.buckets import BATCHES
 from inferscale_core.embedding.embedder import SMALLEST_NORM
 from inferscale_core.errors import InvalidInput
 from inferscale_core.ids import FactId
@@ -17,7 +18,7 @@ from inferscale_core.retrieval.sharing import SharedPasses
 from inferscale_core.retrieval.similarity import on_steps
 from inferscale_core.retrieval.vectors import FactVectors
 
-MAX_QUESTIONS = 16
+MAX_QUESTIONS = BATCHES[-1]
 """Questions of one pass: as many texts as the embedder's largest recorded shape takes."""
 
 
@@ -39,42 +40,63 @@ class Found:
     embedded: float
 
 
-class QuestionSearch:
-    """Questions of any users that come at once share a pass, which waits for the device once.
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """numbers: the ranking where `is_ranked`, else the exact query, in host memory."""
 
-    Every wait costs: a GPU that generates at the same time gives this process its turn by the
-    millisecond, and each launch takes longer than what it launches. Safe to call from several
-    threads; slow, so never call it on an event loop.
+    numbers: torch.Tensor
+    is_ranked: bool
+    embedded: float
+
+
+class QuestionSearch:
+    """Questions of any users that come at once are embedded in one pass. On a GPU rows that are
+    there are searched in it too, and the GPU is waited for once.
+
+    Every wait for it costs: a GPU that generates at the same time gives this process its turn by
+    the millisecond, and each launch takes longer than what it launches. What is searched on the
+    host, each caller searches in its own thread. Safe to call from several threads; slow, so never
+    call it on an event loop.
     """
 
     def __init__(self, embedder: DeviceEmbedder) -> None:
         self._embedder = embedder
-        self._shared: SharedPasses[Question, Found] = SharedPasses(self._run, MAX_QUESTIONS)
+        self._shared: SharedPasses[Question, _Answer] = SharedPasses(self._run, MAX_QUESTIONS)
 
     def nearest(self, text: str, vectors: FactVectors, limit: int) -> Found:
         """The `limit` facts most similar to a text of no more tokens than the embedder reads.
 
         Raises InvalidInput when the model gives a zero, NaN or infinite vector.
         """
-        return self._shared(Question(text, vectors, limit))
+        answer = self._shared(Question(text, vectors, limit))
+        ranking = answer.numbers
+        if not answer.is_ranked:
+            ranking = vectors.ranked(ranking.view(torch.float64), limit).cpu()
+        return Found(vectors.named(ranking), answer.embedded)
 
-    def _run(self, questions: Sequence[Question]) -> list[Found | InvalidInput]:
+    def _run(self, questions: Sequence[Question]) -> list[_Answer | InvalidInput]:
         with self._embedder.on_device([question.text for question in questions]) as vectors:
             embedded = time.perf_counter()
-            vectors = vectors.double()
-            norms = vectors.norm(dim=-1)
-            exact = on_steps((vectors / norms[:, None]).float())
+            on_gpu = _is_on_gpu(vectors)
+            ranked_here = [on_gpu and question.vectors.is_on_device for question in questions]
+            exact_vectors = vectors.double()
+            norms = exact_vectors.norm(dim=-1)
+            exact = on_steps((exact_vectors / norms[:, None]).float())
             parts = [norms.view(torch.int64)]
-            for question, query in zip(questions, exact, strict=True):
-                parts.append(question.vectors.ranked(query, question.limit).to(norms.device))
-            # Here the device is waited for.
-            numbers = torch.cat(parts).cpu()
+            for question, query, is_ranked in zip(questions, exact, ranked_here, strict=True):
+                ranking = question.vectors.ranked(query, question.limit) if is_ranked else None
+                parts.append(query.view(torch.int64) if ranking is None else ranking)
+            numbers = torch.cat(parts).cpu()  # Here the device is waited for.
         lengths = numbers[: len(questions)].view(torch.float64).tolist()
         ends = accumulate(map(len, parts))
-        rankings = (numbers[begin:end] for begin, end in pairwise(ends))
+        found = (numbers[begin:end] for begin, end in pairwise(ends))
         return [
-            Found(question.vectors.named(ranking), embedded)
+            _Answer(own, is_ranked, embedded)
             if SMALLEST_NORM <= length < float("inf")
             else InvalidInput("embedding", f"the question's vector has a norm of {length}")
-            for question, length, ranking in zip(questions, lengths, rankings, strict=True)
+            for length, own, is_ranked in zip(lengths, found, ranked_here, strict=True)
         ]
+
+
+def _is_on_gpu(vectors: torch.Tensor) -> bool:
+    return vectors.is_cuda

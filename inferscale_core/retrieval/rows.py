@@ -95,9 +95,13 @@ class SearchDevice:
         """Of the copies on the device."""
         return sum(copy.storage.nbytes for copy in list(self._copies.values()))
 
+    def takes(self, rows: VectorRows) -> bool:
+        """Whether there is room for them, if need be in place of all others."""
+        return rows.capacity_bytes <= self._max_bytes
+
     def search_rows(self, rows: VectorRows, num_rows: int) -> torch.Tensor:
         """[num_rows, dimension], on the device or the host; to be read only."""
-        if rows.capacity_bytes > self._max_bytes:
+        if not self.takes(rows):
             return rows.first(num_rows)
         with self._lock:
             copy = self._copies.pop(rows, None) or self._new_copy(rows)

@@ -42,6 +42,11 @@ class FactVectors:
         """[num_facts, dimension] float32, in host memory."""
         return self.rows.first(len(self.ids))
 
+    @property
+    def is_on_device(self) -> bool:
+        """Whether it is searched on the device rather than on the host."""
+        return self.device.takes(self.rows)
+
     def on_device(self) -> torch.Tensor:
         """The matrix where it is searched."""
         return self.device.search_rows(self.rows, len(self.ids))

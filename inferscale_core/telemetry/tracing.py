@@ -108,7 +108,7 @@ def record_steps(
 ) -> None:
     """Add child spans of the current one, one behind the other from `start_ns` (Unix time) on.
 
-    For steps inside the engine, which only reports afterwards how long each took.
+    For steps of which is told only afterwards how long each took, as the engine does.
     """
     for name, duration_ms in duration_ms_by_name.items():
         end_ns = start_ns + max(0, int(duration_ms * 1e6))

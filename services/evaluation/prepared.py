@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from inferscale_core.embedding import Embedder
-from inferscale_core.embedding.embedder import DeviceVectors, Vectors, in_host_memory
+from inferscale_core.embedding.embedder import LentVectors, Vectors, in_host_memory
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.recipes import Recipe
 from inferscale_core.memory.workers import EmbedderIdentity
@@ -73,7 +73,7 @@ class PreparedVectors:
             ) from exc
         return self._prepared.vectors[rows]
 
-    def on_device(self, texts: Sequence[str]) -> DeviceVectors:
+    def on_device(self, texts: Sequence[str]) -> LentVectors:
         """See `DeviceEmbedder`."""
         return in_host_memory(self.embed(texts))
 

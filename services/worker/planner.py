@@ -80,8 +80,9 @@ class Planner:
         started = time.perf_counter()
         query, embedded = None, started
         ranked: Ranked = []
-        if k and snapshot.facts:
-            query, ranked, embedded = self._retrieve(snapshot, messages[-1].content, k)
+        with span(names.RETRIEVE, {names.FACT_COUNT: len(snapshot.facts)}):
+            if k and snapshot.facts:
+                query, ranked, embedded = self._retrieve(snapshot, messages[-1].content, k)
         retrieved = time.perf_counter()
         with span(names.PLAN, {names.CHUNK_COUNT: len(ranked)}) as current:
             min_tokens = min_injected_tokens if inject else math.inf
@@ -107,10 +108,7 @@ class Planner:
         start_ns, started = time.time_ns(), time.perf_counter()
         query = text_end(self._embedder, text)
         found = self._search.nearest(query.text, snapshot.vectors, k)
-        embed_ms = (found.embedded - started) * 1e3
-        search_ms = (time.perf_counter() - found.embedded) * 1e3
-        steps = {names.EMBED: embed_ms, names.RETRIEVE: search_ms}
-        record_steps(steps, start_ns, {names.FACT_COUNT: len(snapshot.facts)})
+        record_steps({names.EMBED: (found.embedded - started) * 1e3}, start_ns)
         ranked = [(snapshot.facts[fact_id], score) for fact_id, score in found.facts]
         return query, ranked, found.embedded
 

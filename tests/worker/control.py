@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from inferscale_core.embedding.embedder import (
-    DeviceVectors,
+    LentVectors,
     Vectors,
     checked_unit_vectors,
     in_host_memory,
@@ -42,7 +42,7 @@ class WordEmbedder:
                 row[1 + hashlib.sha256(word.encode()).digest()[0] % (DIMENSION - 1)] += 1
         return checked_unit_vectors(rows, DIMENSION)
 
-    def on_device(self, texts: Sequence[str]) -> DeviceVectors:
+    def on_device(self, texts: Sequence[str]) -> LentVectors:
         return in_host_memory(self.embed(texts))
 
 

@@ -130,3 +130,17 @@ def test_a_count_waits_for_no_forward_pass_and_is_of_the_whole_text() -> None:
     assert isinstance(embedder, SentenceTransformerEmbedder)
     with embedder._lock, ThreadPoolExecutor(1) as pool:
         assert pool.submit(embedder.count_tokens, "peanut " * 1000).result(10) > 1000
+
+
+def test_vectors_lent_where_they_are_made_are_the_model_s_own_and_not_scaled() -> None:
+    embedder = embedder_giving([3.0, 4.0])
+    with embedder.on_device(["a", "b"]) as vectors:
+        assert vectors.tolist() == [[3.0, 4.0]] * 2
+    assert embedder.embed(["a"]).tolist() == pytest.approx(np.array([[0.6, 0.8]]))
+
+
+def test_a_block_that_fails_gives_the_model_back() -> None:
+    embedder = embedder_giving([3.0, 4.0])
+    with pytest.raises(RuntimeError, match="the device is lost"), embedder.on_device(["a"]):
+        raise RuntimeError("the device is lost")
+    assert len(embedder.embed(["a"])) == 1

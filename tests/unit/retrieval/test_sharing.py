@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,6 +33,10 @@ class Held:
         self.num_running -= 1
         if 666 in items:
             raise RuntimeError("the device is lost")
+        if 777 in items:
+            raise InvalidInput("item", "is 777")
+        if 888 in items:
+            return []
         return [InvalidInput("item", "is negative") if n < 0 else 10 * n for n in items]
 
     def wait_for(self, count: int) -> None:
@@ -101,3 +107,76 @@ def test_a_pass_that_fails_fails_all_its_callers_and_no_later_one() -> None:
             with pytest.raises(RuntimeError, match="lost"):
                 call.result(10)
     assert held.shared(5) == 50
+
+
+def test_what_refuses_a_whole_pass_is_asked_for_each_item_by_itself() -> None:
+    held = Held()
+    with ThreadPoolExecutor(4) as pool:
+        pool.submit(held.shared, 0)
+        assert held.started.acquire(timeout=10)
+        good, bad = pool.submit(held.shared, 1), pool.submit(held.shared, 777)
+        held.wait_for(2)
+        held.go.set()
+        assert good.result(10) == 10
+        with pytest.raises(InvalidInput, match="777"):
+            bad.result(10)
+
+
+def test_too_few_outcomes_fail_all_and_leave_nobody_waiting() -> None:
+    held = Held()
+    with ThreadPoolExecutor(4) as pool:
+        pool.submit(held.shared, 0)
+        assert held.started.acquire(timeout=10)
+        calls = [pool.submit(held.shared, n) for n in (1, 888)]
+        held.wait_for(2)
+        held.go.set()
+        for call in calls:
+            with pytest.raises(RuntimeError, match="0 outcomes of 2"):
+                call.result(10)
+
+
+@pytest.mark.parametrize("is_to_lead", [False, True])
+def test_a_caller_that_is_interrupted_while_it_waits_holds_up_nobody(
+    is_to_lead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held()
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(held.shared, 0)
+        assert held.started.acquire(timeout=10)
+        wait = threading.Event.wait
+
+        def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
+            if threading.current_thread() is not threading.main_thread() or timeout is not None:
+                return wait(event, timeout)
+            if is_to_lead:
+                held.go.set()
+                assert wait(event, 10)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(threading.Event, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            held.shared(1)
+        monkeypatch.undo()
+        held.go.set()
+        assert first.result(10) == 0
+        assert pool.submit(held.shared, 2).result(10) == 20
+
+
+def test_what_was_refused_is_not_kept() -> None:
+    class Item:
+        pass
+
+    def refuse(items: Sequence[Item]) -> list[InvalidInput]:
+        return [InvalidInput("item", "is none") for _ in items]
+
+    shared: SharedPasses[Item, int] = SharedPasses(refuse, MAX_ITEMS)
+    item = Item()
+    kept = weakref.ref(item)
+    gc.disable()
+    try:
+        with pytest.raises(InvalidInput) as refused:
+            shared(item)
+        del refused, item
+        assert kept() is None
+    finally:
+        gc.enable()
