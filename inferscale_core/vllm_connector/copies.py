@@ -94,6 +94,7 @@ def pack(copies: Sequence[Copy]) -> tuple[bytes, PackedShape]:
     for group in range(num_groups):
         for copy in copies:
             block_ids.extend(copy.block_ids[group])
+    assert len(block_ids) == num_groups * num_blocks, "groups with other numbers of blocks"
     pieces = b"".join(map(_pieces, copies))
     offsets = array("i", accumulate(memoryview(pieces).cast("i")[1::PIECE_FIELDS], initial=0))
     assert offsets.pop() == num_tokens, "more or fewer tokens than positions"
