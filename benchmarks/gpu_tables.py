@@ -11,6 +11,7 @@ LAYERS_PER_PROGRAM = 4
 """What the service launches with; kernels.compose.launch has the same."""
 
 FACT_TOKENS = 30
+"""Of the facts that are served; `benchmarks.gpu.engine` has the same."""
 
 WAYS = ("injected", "text", "floor")
 QUERY_STEPS = ("embed_ms", "retrieve_ms", "plan_ms", "inject_ms")
@@ -23,6 +24,11 @@ def _served(row: Row) -> str:
 
 
 def _ttft(rows: Sequence[Row]) -> str:
+    has_launches = any("launch_ms" in row for row in rows)
+
+    def launches(row: Row) -> list[str]:
+        return [_if_known(row, "launch_ms")] if has_launches else []
+
     lines = [
         [
             _served(row),
@@ -32,13 +38,22 @@ def _ttft(rows: Sequence[Row]) -> str:
             f"{row['injected_minus_floor']:+.2f}",
             f"{row['floor'] / row['injected']:.0%}",
             *(_if_known(row, f"gpu_{way}") for way in WAYS),
-            _if_known(row, "launch_ms"),
+            *launches(row),
         ]
         for row in sorted(rows, key=lambda row: (_served(row), row["k"]))
     ]
     busy = [f"GPU {way}" for way in WAYS]
     return table(
-        ["model", "block", "k", *WAYS, "injected − floor", "floor / injected", *busy, "launch"],
+        [
+            "model",
+            "block",
+            "k",
+            *WAYS,
+            "injected − floor",
+            "floor / injected",
+            *busy,
+            *["launch"] * has_launches,
+        ],
         lines,
     ) + source(rows)
 
@@ -257,6 +272,8 @@ GPU_TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "gpu_ttft": _ttft,
     "gpu_throughput": _throughput,
     "gpu_ttft_slow_host": _ttft,
+    "gpu_query_slow_host": _query,
+    "gpu_encode_slow_host": _encode,
     "gpu_throughput_slow_host": _throughput,
     "gpu_kernels": _kernels,
     "gpu_no_op": _no_op,

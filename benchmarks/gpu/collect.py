@@ -23,8 +23,9 @@ def main() -> None:
 
 
 def _anywhere(row: Row) -> Row:
-    """Where the rows were written to, and the gate's, says nothing about them."""
+    """Where the rows were written to, the gate's and the embedder say nothing about them."""
     command = re.sub(r"--out \S+", "--out rows.json", row["command"])
+    command = re.sub(r"--embedder \S*/\S*", "--embedder FOLDER", command)
     return {**row, "command": re.sub(r"\S*/(?=[^/\s]+\.json\b)", "", command)}
 
 

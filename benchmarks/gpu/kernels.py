@@ -30,7 +30,7 @@ from inferscale_core.kernels.capture import launch as capture_launch
 from inferscale_core.kernels.capture.reference import capture_quantised, capture_rows
 from inferscale_core.kernels.compose import launch as compose_launch
 from inferscale_core.kernels.compose.reference import compose_layer, compose_quantised
-from inferscale_core.kernels.paged import KernelLayer, PagedGroup, Strides, group_layers
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE, KernelLayer, Strides, group_layers
 from inferscale_core.kv.pieces import pieces_of
 from inferscale_core.kv.quantise import unpack_part
 from inferscale_core.kv.rope import RotaryTable, rotation, shift, unrotation
@@ -60,7 +60,8 @@ class Setup:
     storage: Storage
     arena: Arena
     layers: list[KernelLayer]
-    groups: list[PagedGroup]
+    capture: capture_launch.Capture
+    compose: compose_launch.Compose
     origins: Tensor
     places: Tensor
 
@@ -82,6 +83,7 @@ def setup(storage: Storage, num_tokens: int) -> Setup:
         bias = torch.randn(SHAPE.num_kv_heads, SHAPE.head_dim, device=device).to(torch.bfloat16)
         layers.append(KernelLayer(index, view, strides, table, bias))
     layout = row_layout([SHAPE] * LAYERS, torch.bfloat16, storage)
+    groups = group_layers(layers, layout, BLOCK)
     arena = Arena(ROWS, layout, device)
     pages = torch.randperm(ROWS // PAGE_TOKENS, device=device)[: -(-num_tokens // PAGE_TOKENS)]
     within = torch.arange(PAGE_TOKENS, device=device)
@@ -94,18 +96,19 @@ def setup(storage: Storage, num_tokens: int) -> Setup:
         storage,
         arena,
         layers,
-        group_layers(layers, layout, BLOCK),
+        capture_launch.Capture(arena.rows, groups, FIRST_CACHE_LINE),
+        compose_launch.Compose(arena.rows, groups, FIRST_CACHE_LINE),
         torch.stack([slots, origins, origins, here]).contiguous(),
         torch.stack([slots, origins, places, there]).contiguous(),
     )
 
 
 def run_capture(made: Setup) -> None:
-    capture_launch.capture(made.arena.rows, made.groups, made.origins)
+    made.capture(made.origins)
 
 
 def run_compose(made: Setup) -> None:
-    compose_launch.compose(made.arena.rows, made.groups, made.places)
+    made.compose(made.places)
 
 
 def check(made: Setup) -> None:
@@ -229,13 +232,13 @@ def main() -> None:
     torch.cuda.empty_cache()
     rows = []
     for storage, num_tokens in itertools.product(arguments.storages, arguments.sizes):
-        made = setup(storage, num_tokens)
-        check(made)
         for _ in launches(arguments.tune):
+            made = setup(storage, num_tokens)
+            check(made)
             rows.append(measure(made, rate))
             print(rows[-1], flush=True)
-        del made
-        torch.cuda.empty_cache()
+            del made
+            torch.cuda.empty_cache()
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(gpu_rows("gpu_kernels", rows), indent=1))
 

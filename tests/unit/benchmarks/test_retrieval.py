@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.gpu import corpus, retrieval
 from inferscale_core.embedding import DeviceEmbedder, EmbedderIdentity
-from inferscale_core.embedding.embedder import DeviceVectors, Vectors, in_host_memory
+from inferscale_core.embedding.embedder import LentVectors, Vectors, in_host_memory
 from inferscale_core.retrieval import SearchDevice
 
 CPU = torch.device("cpu")
@@ -43,7 +43,7 @@ class Turned:
         units: Vectors = turned / np.linalg.norm(turned, axis=1, keepdims=True)
         return units
 
-    def on_device(self, texts: Sequence[str]) -> DeviceVectors:
+    def on_device(self, texts: Sequence[str]) -> LentVectors:
         return in_host_memory(self.embed(texts))
 
 
