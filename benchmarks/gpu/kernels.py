@@ -30,6 +30,7 @@ from inferscale_core.kernels.capture import launch as capture_launch
 from inferscale_core.kernels.capture.reference import capture_quantised, capture_rows
 from inferscale_core.kernels.compose import launch as compose_launch
 from inferscale_core.kernels.compose.reference import compose_layer, compose_quantised
+from inferscale_core.kernels.launching import CacheLaunch
 from inferscale_core.kernels.paged import FIRST_CACHE_LINE, KernelLayer, Strides, group_layers
 from inferscale_core.kv.pieces import pieces_of
 from inferscale_core.kv.quantise import unpack_part
@@ -60,8 +61,8 @@ class Setup:
     storage: Storage
     arena: Arena
     layers: list[KernelLayer]
-    capture: capture_launch.Capture
-    compose: compose_launch.Compose
+    capture: CacheLaunch
+    compose: CacheLaunch
     origins: Tensor
     places: Tensor
 
@@ -96,8 +97,8 @@ def setup(storage: Storage, num_tokens: int) -> Setup:
         storage,
         arena,
         layers,
-        capture_launch.Capture(arena.rows, groups, FIRST_CACHE_LINE),
-        compose_launch.Compose(arena.rows, groups, FIRST_CACHE_LINE),
+        capture_launch.prepare_capture(arena.rows, groups, FIRST_CACHE_LINE),
+        compose_launch.prepare_compose(arena.rows, groups, FIRST_CACHE_LINE),
         torch.stack([slots, origins, origins, here]).contiguous(),
         torch.stack([slots, origins, places, there]).contiguous(),
     )

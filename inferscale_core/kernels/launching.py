@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,6 +66,41 @@ class Prepared:
             )
             return
         self._variant[(*grid, 1)](*arguments, *self._constants.values())
+
+
+class CacheLaunch:
+    """A kernel over the tokens and layers of one arena and the engine's caches, launched again and
+    again: once for each group."""
+
+    def __init__(
+        self,
+        kernel: Any,
+        constants: Callable[[PagedGroup], Mapping[str, Any]],
+        rows: Tensor,
+        groups: Sequence[PagedGroup],
+        cache_line: int,
+        layers_per_program: int,
+        num_warps: int,
+    ) -> None:
+        """Raises ValueError for rows that a group was not made for."""
+        self._rows, self._cache_line = rows, cache_line
+        self._kept = tuple(groups)  # What the kernels are told the addresses of.
+        self._launches = []
+        for group in groups:
+            check_group(rows, group)
+            before, behind = common_arguments(rows, group)
+            prepared = Prepared(kernel, constants(group), num_warps)
+            programs = triton.cdiv(group.num_layers, layers_per_program)
+            self._launches.append((prepared, programs, before, behind))
+
+    def __call__(self, copies: Tensor) -> None:
+        """copies: as of the kernel's own module. Raises ValueError as `check_copies` does."""
+        check_copies(self._rows, copies, self._cache_line)
+        num_tokens = copies.shape[1]
+        if num_tokens == 0:
+            return
+        for prepared, programs, before, behind in self._launches:
+            prepared((num_tokens, programs), *before, copies, self._cache_line, num_tokens, *behind)
 
 
 def common_arguments(rows: Tensor, group: PagedGroup) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -25,8 +25,7 @@ from inferscale_core.vllm_connector.layout import PagedLayer
 from inferscale_core.vllm_connector.staging import open_sender, plain_lines
 
 if TYPE_CHECKING:
-    from inferscale_core.kernels.capture.launch import Capture
-    from inferscale_core.kernels.compose.launch import Compose
+    from inferscale_core.kernels.launching import CacheLaunch
 
 
 class Copier(Protocol):
@@ -138,14 +137,14 @@ class FusedCopier:
         tables: Sequence[RotaryTable],
         biases: Sequence[Tensor | None] = (),
     ) -> None:
-        from inferscale_core.kernels.capture.launch import Capture
-        from inferscale_core.kernels.compose.launch import Compose
+        from inferscale_core.kernels.capture.launch import prepare_capture
+        from inferscale_core.kernels.compose.launch import prepare_compose
 
         self.layers = layers
         biases = biases or [None] * len(layers)
         num_groups = 1 + max(layer.group for layer in layers)
-        self._compose: list[Compose] = []
-        self._capture: list[Capture] = []
+        self._compose: list[CacheLaunch] = []
+        self._capture: list[CacheLaunch] = []
         for group in range(num_groups):
             members = [
                 KernelLayer(i, layer.cache, layer.strides, tables[i], biases[i], layer.scales)
@@ -153,8 +152,8 @@ class FusedCopier:
                 if layer.group == group
             ]
             alike = group_layers(members, arena.layout, layers[0].block_size)
-            self._compose.append(Compose(arena.rows, alike, FIRST_CACHE_LINE + group))
-            self._capture.append(Capture(arena.rows, alike, FIRST_CACHE_LINE + group))
+            self._compose.append(prepare_compose(arena.rows, alike, FIRST_CACHE_LINE + group))
+            self._capture.append(prepare_capture(arena.rows, alike, FIRST_CACHE_LINE + group))
         self._send = open_sender(arena.rows.device)
         self._compile(num_groups)
 

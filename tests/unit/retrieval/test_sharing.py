@@ -81,58 +81,35 @@ def test_a_pass_takes_no_more_than_it_has_room_for() -> None:
     assert sorted(map(len, held.passes)) == [1, 3, MAX_ITEMS, MAX_ITEMS]
 
 
-def test_what_is_refused_is_refused_to_its_caller_alone() -> None:
+@pytest.mark.parametrize(("bad", "reason"), [(-1, "is negative"), (777, "is 777")])
+def test_what_is_refused_is_refused_to_its_caller_alone(bad: int, reason: str) -> None:
+    """As the item's outcome, or by refusing the pass: then each is asked for by itself."""
     held = Held()
     with ThreadPoolExecutor(4) as pool:
         pool.submit(held.shared, 0)
         assert held.started.acquire(timeout=10)
-        good, bad = pool.submit(held.shared, 1), pool.submit(held.shared, -1)
+        good, refused = pool.submit(held.shared, 1), pool.submit(held.shared, bad)
         held.wait_for(2)
         held.go.set()
         assert good.result(10) == 10
-        with pytest.raises(InvalidInput, match="negative"):
-            bad.result(10)
+        with pytest.raises(InvalidInput, match=reason):
+            refused.result(10)
     assert held.shared(5) == 50
 
 
-def test_a_pass_that_fails_fails_all_its_callers_and_no_later_one() -> None:
+@pytest.mark.parametrize(("bad", "reason"), [(666, "lost"), (888, "0 outcomes of 2")])
+def test_a_pass_that_fails_fails_all_its_callers_and_no_later_one(bad: int, reason: str) -> None:
     held = Held()
     with ThreadPoolExecutor(4) as pool:
         pool.submit(held.shared, 0)
         assert held.started.acquire(timeout=10)
-        calls = [pool.submit(held.shared, n) for n in (1, 666)]
+        calls = [pool.submit(held.shared, n) for n in (1, bad)]
         held.wait_for(2)
         held.go.set()
         for call in calls:
-            with pytest.raises(RuntimeError, match="lost"):
+            with pytest.raises(RuntimeError, match=reason):
                 call.result(10)
     assert held.shared(5) == 50
-
-
-def test_what_refuses_a_whole_pass_is_asked_for_each_item_by_itself() -> None:
-    held = Held()
-    with ThreadPoolExecutor(4) as pool:
-        pool.submit(held.shared, 0)
-        assert held.started.acquire(timeout=10)
-        good, bad = pool.submit(held.shared, 1), pool.submit(held.shared, 777)
-        held.wait_for(2)
-        held.go.set()
-        assert good.result(10) == 10
-        with pytest.raises(InvalidInput, match="777"):
-            bad.result(10)
-
-
-def test_too_few_outcomes_fail_all_and_leave_nobody_waiting() -> None:
-    held = Held()
-    with ThreadPoolExecutor(4) as pool:
-        pool.submit(held.shared, 0)
-        assert held.started.acquire(timeout=10)
-        calls = [pool.submit(held.shared, n) for n in (1, 888)]
-        held.wait_for(2)
-        held.go.set()
-        for call in calls:
-            with pytest.raises(RuntimeError, match="0 outcomes of 2"):
-                call.result(10)
 
 
 @pytest.mark.parametrize("is_to_lead", [False, True])
