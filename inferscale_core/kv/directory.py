@@ -35,13 +35,14 @@ from inferscale_core.kv.reader_counts import ReaderCounts
 from inferscale_core.kv.readings import Reading
 from inferscale_core.kv.room import Room
 from inferscale_core.kv.tiers import Entry, Place, Tier
-from inferscale_core.memory.canonical import scope_of
+from inferscale_core.memory.canonical import behind_header, scope_of
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.spans import Span, Spans
 
 __all__ = ["ChunkDirectory", "Entry", "Forgotten", "Moved", "Place", "Tier", "Transfer"]
 
 
+_NOTHING: Mapping[ChunkKey, Entry] = {}
 _num_tokens = attrgetter("num_tokens")
 
 
@@ -134,26 +135,40 @@ class ChunkDirectory:
         """Whether `find` finds each of them."""
         return all(map(self._published.__contains__, keys))
 
+    def are_of(self, scope: UserScope, keys: Sequence[ChunkKey]) -> bool:
+        """Whether all keys are known, and this user's, but for a header's before them."""
+        return all(map(self._of(scope).__contains__, behind_header(keys)))
+
     def get(self, key: ChunkKey) -> Entry | None:
         """The chunk `key`, if it is on the GPU."""
         entry = self.find(key)
         return entry if entry is not None and entry.is_on_gpu else None
 
     def known_run(self, spans: Spans) -> list[Entry]:
-        """The longest leading run of spans of which some tier has exactly so many tokens."""
+        """The longest leading run of spans of which some tier has exactly so many tokens, of one
+        user alone."""
         run: list[Entry] = []
+        own = behind_header(spans.keys)
+        known = self._of(scope_of(own[0])) if own else _NOTHING
+        num_headers = len(spans.keys) - len(own)
         for entry, count in zip(map(self._published.get, spans.keys), spans.counts, strict=True):
             if entry is None or entry.num_tokens != count:
+                break
+            if len(run) >= num_headers and entry.key not in known:
                 break
             run.append(entry)
         return run
 
     def all_in_arena(self, spans: Spans) -> list[Place] | None:
-        """Where the spans can be read in the arena; None unless all can, with just their tokens.
+        """Where the spans can be read in the arena; None unless all can, with just their tokens,
+        and are one user's.
 
         What most requests get, so it is found without a loop of ours."""
         found = list(map(self.gpu.readable.get, spans.keys))
         if None in found:
+            return None
+        own = behind_header(spans.keys)
+        if own and not all(map(self._of(scope_of(own[0])).__contains__, own)):
             return None
         places = cast(list[Place], found)
         return places if all(map(eq, map(_num_tokens, places), spans.counts)) else None
@@ -411,6 +426,9 @@ class ChunkDirectory:
             assert {scope_of(key) for key in known} == {scope}, "a chunk in another's scope"
             indexed.update(known)
         assert indexed == self._entries, "the scope index disagrees with the entries"
+
+    def _of(self, scope: UserScope) -> Mapping[ChunkKey, Entry]:
+        return self._by_scope.get(scope, _NOTHING)
 
     def _entry(
         self,

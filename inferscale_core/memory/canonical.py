@@ -28,6 +28,7 @@ from inferscale_core.ids import (
 from inferscale_core.memory.facts import FactRef
 
 HEADER_SCOPE = UserScope("shared/header")
+_HEADER_PREFIX = f"{HEADER_SCOPE}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,11 @@ def chunk_key(
 
 def scope_of(key: ChunkKey) -> UserScope:
     return UserScope(key.rpartition("/")[0])
+
+
+def behind_header(keys: Sequence[ChunkKey]) -> Sequence[ChunkKey]:
+    """The keys without the header's, if that is the first."""
+    return keys[1:] if keys and keys[0].startswith(_HEADER_PREFIX) else keys
 
 
 def dependants(removed: Iterable[FactId], specs: Iterable[ChunkSpec]) -> set[FactId]:

@@ -13,7 +13,8 @@ One message is a JSON list of events, those of one call of the engine. Each is a
     composed         handle, inject_ms                       the injection of a request ran
     captured         handle, key                             follows its `published`
     capture_refused  handle, key, reason                     missing_prefix | fenced | duplicate |
-                                                             outside_window | arena_full | aborted
+                                                             another_user | outside_window |
+                                                             arena_full | aborted
     forgotten        handle, num_chunks, num_dependants,     all is zeroed and removed but for what
                      num_tokens, num_by_tier (copies),       is pending
                      num_pending (copies)

@@ -363,6 +363,9 @@ class SchedulerSide:
             return "missing_prefix"
         if not state.still_finds(capture.prefix_keys, self.directory):
             return "missing_prefix"
+        scope, are_of = scope_of(capture.key), self.directory.are_of
+        if not (are_of(scope, state.spans.keys) and are_of(scope, capture.prefix_keys)):
+            return "another_user"
         if self._has_left_a_window(request_id, capture):
             return "outside_window"
         return "duplicate" if self.directory.holds(capture.key) else None

@@ -358,13 +358,20 @@ async def test_windows_of_turns_are_prefilled_before_the_fact(make_worker: MakeW
     assert request.params.capture.start > 0
 
 
-async def test_a_fact_that_the_engine_cannot_keep_whole_fails_at_once(worker: FakeWorker) -> None:
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [("outside_window", "outside_window"), ("another_user", "engine")],
+    ids=["not whole", "another user's"],
+)
+async def test_a_fact_that_the_engine_will_never_keep_fails_at_once(
+    worker: FakeWorker, refusal: str, reason: str
+) -> None:
     worker.control.add("f0", TEXTS[0])
     refuse = worker.engine._refusal
     await worker.parts.header.ensure()
-    worker.engine._refusal = lambda capture, is_whole: "outside_window"  # type: ignore[method-assign]
+    worker.engine._refusal = lambda capture, is_whole: refusal  # type: ignore[method-assign]
     (result,) = await encode(worker)
-    assert result.reason == "outside_window"
+    assert result.reason == reason
     assert len(worker.engine.captures()) == 2
     worker.engine._refusal = refuse  # type: ignore[method-assign]
 

@@ -116,6 +116,9 @@ class ChunkEncoder:
         if event.kind is EventKind.REJECTED:
             _log.error("encode.rejected", fact_id=spec.fact.fact_id, reason=reason)
             return Outcome.REFUSED
+        if reason == "another_user":
+            _log.error("encode.of_another_user", fact_id=spec.fact.fact_id)
+            return Outcome.REFUSED
         if reason == "arena_full":
             return Outcome.ARENA_FULL
         if reason == "outside_window":

@@ -162,6 +162,8 @@ class Engine:
         names = [f"tenant/{user}/{number}" for user in "ab" for number in range(7)]
         self.length_by_key = {ChunkKey(name): numbers.randint(1, 9) for name in names}
         self.length_by_key[HEADER] = 3
+        if tiers.num_disk_pages:
+            self._leave_records()
         self.asked: dict[str, Asked] = {}
         self.waiting: list[Asked] = []
         self.running: list[Asked] = []
@@ -170,6 +172,15 @@ class Engine:
         self.num_copied = {"inject": 0, "capture": 0}
         self.num_waits = 0
         self.version = 0
+
+    def _leave_records(self) -> None:
+        """Of each user some from before a restart, on every rank."""
+        for key in (ChunkKey(f"tenant/{user}/{number}") for user in "ab" for number in range(2)):
+            length, origin = self.length_by_key[key], self.numbers.randint(0, 9)
+            record = DiskRecord(key, FactRef(FactId(key[-1]), 1), length, origin, ())
+            rows = [(key, offset, origin + offset) for offset in range(length)]
+            for rank in self.ranks:
+                rank.disk[key] = (record, rows)
 
     def ask(self) -> None:
         params, num_tokens = self._params(f"r{len(self.asked)}")
@@ -278,13 +289,18 @@ class Engine:
         )
 
     def _params(self, handle: str) -> tuple[RequestParams, int]:
-        """Mostly as a worker asks; spans of a wrong length, twice the same, captures out of place
-        and plans as long as the prompt among them."""
+        """Mostly as a worker asks; chunks of two users, spans of a wrong length, twice the same,
+        captures out of place and plans as long as the prompt among them."""
         numbers, keys = self.numbers, list(self.length_by_key)
-        spans = [
-            Span(key, self.length_by_key[key] + (numbers.random() < 0.05))
-            for key in numbers.sample(keys, numbers.randint(0, 4))
-        ]
+        if numbers.random() > 0.1:
+            user = numbers.choice("ab")
+            keys = [key for key in keys if key.startswith(f"tenant/{user}/")]
+        chosen = numbers.sample(keys, numbers.randint(0, 4))
+        if numbers.random() < 0.3:
+            chosen = [HEADER, *chosen]
+        elif numbers.random() < 0.1:
+            chosen, keys = [], [HEADER]
+        spans = [Span(key, self.length_by_key[key] + (numbers.random() < 0.05)) for key in chosen]
         if spans and numbers.random() < 0.05:
             spans.append(spans[0])
         num_spans = sum(span.num_tokens for span in spans)
