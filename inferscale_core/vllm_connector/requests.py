@@ -67,11 +67,14 @@ class RequestState(msgspec.Struct, gc=False):
     def still_finds(self, keys: tuple[ChunkKey, ...], directory: ChunkDirectory) -> bool:
         """Whether all keys can be found. Not looked up again when they are the last of the spans
         and nothing was lost since those were found."""
-        if self.knew_all_at == directory.num_lost:
-            spans = self.spans.keys
-            if len(keys) <= len(spans) and tuple(spans[len(spans) - len(keys) :]) == keys:
-                return True
+        if self.knew_all_at == directory.num_lost and self.ends_with(keys):
+            return True
         return directory.finds_all(keys)
+
+    def ends_with(self, keys: tuple[ChunkKey, ...]) -> bool:
+        """Whether these are the last of the spans."""
+        spans = self.spans.keys
+        return len(keys) <= len(spans) and tuple(spans[len(spans) - len(keys) :]) == keys
 
     def whole_run(self) -> Supply:
         return Supply(self.places, 0, self.run_tokens)

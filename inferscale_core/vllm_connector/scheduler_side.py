@@ -26,7 +26,7 @@ from inferscale_core.kv.directory import ChunkDirectory, Forgotten
 from inferscale_core.kv.pages import PageBudget, PagePool
 from inferscale_core.kv.readings import Reading
 from inferscale_core.kv.tiers import Entry, Place, Tier
-from inferscale_core.memory.canonical import scope_of
+from inferscale_core.memory.canonical import behind_header, scope_of
 from inferscale_core.memory.spans import Spans
 from inferscale_core.vllm_connector.blocks import BlockTables, token_copy
 from inferscale_core.vllm_connector.config import ConnectorConfig
@@ -363,12 +363,19 @@ class SchedulerSide:
             return "missing_prefix"
         if not state.still_finds(capture.prefix_keys, self.directory):
             return "missing_prefix"
-        scope, are_of = scope_of(capture.key), self.directory.are_of
-        if not (are_of(scope, state.spans.keys) and are_of(scope, capture.prefix_keys)):
+        if not self._sees_its_own_user(state, capture):
             return "another_user"
         if self._has_left_a_window(request_id, capture):
             return "outside_window"
         return "duplicate" if self.directory.holds(capture.key) else None
+
+    def _sees_its_own_user(self, state: RequestState, capture: Capture) -> bool:
+        """Spans that were injected are one user's, so the first that is no header's says whose."""
+        scope, own = scope_of(capture.key), behind_header(state.spans.keys)
+        if own and scope_of(own[0]) != scope:
+            return False
+        seen = capture.prefix_keys
+        return state.ends_with(seen) or self.directory.are_of(scope, seen)
 
     def _has_left_a_window(self, request_id: str, capture: Capture) -> bool:
         """Whether a sliding-window group may have given up blocks of the captured tokens: it does

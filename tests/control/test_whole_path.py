@@ -70,6 +70,7 @@ PARENT_IN_A_CHAT = {
     SYNC: GENERATE,
     LIST_CHANGES: SYNC,
     **{("inferscale-worker", step): GENERATE for step in STEPS},
+    ("inferscale-worker", names.EMBED): ("inferscale-worker", names.RETRIEVE),
 }
 ADD = ("inferscale-control", names.ADD_MEMORY)
 ENCODE = ("inferscale-control", names.ENCODE)
