@@ -1,10 +1,10 @@
 """From a question's text to its nearest facts: `python -m benchmarks.gpu.retrieval --out FILE`.
 
 Through the worker's own embedder and search, on the GPU where there is one, for 16 users with rows
-of their own: each question alone, and 16 at once. Facts are embedded in
-float32 on the CPU, as control does. Before anything is timed, the same questions are embedded and
-searched on the CPU: vectors must be near, and the facts found the same but for those whose
-similarities are nearly equal; one and the same vector must find exactly the same.
+of their own: each question alone, and 16 at once. Facts are embedded in float32 on the CPU, as
+control does. Before anything is timed, the same questions are embedded and searched on the CPU:
+vectors must be near, and the facts found the same but for those whose similarities are nearly
+equal; one and the same vector must find exactly the same.
 
 Floor: every byte of the embedder's layers and of the user's rows is read once, at the rate at which
 this device copies a large tensor in the same run.

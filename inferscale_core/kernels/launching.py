@@ -45,8 +45,8 @@ def check_group(rows: Tensor, group: PagedGroup) -> None:
 class Prepared:
     """One kernel with its constants, for launches that differ in what no variant depends on.
 
-    Triton looks at every argument of every launch to find the variant that was compiled for such
-    ones, at some 30 us. Here the first launch finds it. Those that follow must have arguments of
+    Triton looks at every argument of every launch, in Python, to find the variant that was compiled
+    for such ones. Here the first launch finds it. Those that follow must have arguments of
     the same kinds: tensors that begin at a multiple of 16 bytes, as all new ones do, and integers
     that are the same or that the kernel does not specialise.
     """

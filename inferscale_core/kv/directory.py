@@ -168,7 +168,7 @@ class ChunkDirectory:
         if None in found:
             return None
         own = behind_header(spans.keys)
-        if own and not all(map(self._of(scope_of(own[0])).__contains__, own)):
+        if own and not self.are_of(scope_of(own[0]), own):
             return None
         places = cast(list[Place], found)
         return places if all(map(eq, map(_num_tokens, places), spans.counts)) else None

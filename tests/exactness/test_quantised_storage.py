@@ -1,7 +1,7 @@
 """Chunks kept as fp8, int8 or int4: close to prefill, and only without what keys have in common.
 
 That is their bias, or means that were measured. Everything in float32, so that what differs is the
-storage alone; on a GPU, whose attention takes no float32, in bfloat16.
+storage alone; on a GPU, as it serves, in bfloat16.
 """
 
 from __future__ import annotations

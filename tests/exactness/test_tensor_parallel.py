@@ -18,7 +18,7 @@ pytestmark = pytest.mark.engine
 
 IS_GPU = torch.cuda.is_available()
 DTYPE, LIMIT = ("bfloat16", 0.03) if IS_GPU else ("float32", 1e-3)
-"""Attention on a GPU takes no float32."""
+"""On a GPU as it serves: its own attention kernels take no float32."""
 
 KV_HEADS = (1, 2, 4, 8) if IS_GPU else (1, 4)
 """Of the model. A single head is on both ranks, otherwise each rank has half of them. With two a
