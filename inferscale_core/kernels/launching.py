@@ -51,21 +51,39 @@ class Prepared:
     that are the same or that the kernel does not specialise.
     """
 
-    def __init__(self, kernel: Any, constants: Mapping[str, Any], num_warps: int) -> None:
+    def __init__(
+        self,
+        kernel: Any,
+        constants: Mapping[str, Any],
+        num_warps: int,
+        *,
+        before: Sequence[Any] = (),
+        behind: Sequence[Any] = (),
+    ) -> None:
+        """before, behind: arguments that are the same in every launch and stand around the others.
+        Tensors among them are kept."""
         self._kernel = kernel
         self._constants = {n: constants[n] for n in kernel.arg_names if n in constants}
         self._num_warps = num_warps
+        self._before, self._behind = before, behind
+        # A tensor is asked for its address, and the driver about that, at every launch.
+        self._first = [a.data_ptr() if isinstance(a, Tensor) else a for a in before]
+        self._last = [*behind, *self._constants.values()]
         self._variant: Any = None
 
     def __call__(self, grid: tuple[int, int], *arguments: Any) -> None:
-        """arguments: all that are no constants, in the kernel's order."""
+        """arguments: the others that are no constants, in the kernel's order."""
         if self._variant is None:
             # None under the interpreter, which has no variants.
             self._variant = self._kernel[grid](
-                *arguments, **self._constants, num_warps=self._num_warps
+                *self._before,
+                *arguments,
+                *self._behind,
+                **self._constants,
+                num_warps=self._num_warps,
             )
             return
-        self._variant[(*grid, 1)](*arguments, *self._constants.values())
+        self._variant[(*grid, 1)](*self._first, *arguments, *self._last)
 
 
 class CacheLaunch:
@@ -83,24 +101,24 @@ class CacheLaunch:
         num_warps: int,
     ) -> None:
         """Raises ValueError for rows that a group was not made for."""
-        self._rows, self._cache_line = rows, cache_line
+        self._cache_line = cache_line
         self._kept = tuple(groups)  # What the kernels are told the addresses of.
         self._launches = []
         for group in groups:
             check_group(rows, group)
             before, behind = common_arguments(rows, group)
-            prepared = Prepared(kernel, constants(group), num_warps)
+            prepared = Prepared(kernel, constants(group), num_warps, before=before, behind=behind)
             programs = triton.cdiv(group.num_layers, layers_per_program)
-            self._launches.append((prepared, programs, before, behind))
+            self._launches.append((prepared, programs))
 
     def __call__(self, copies: Tensor) -> None:
-        """copies: as of the kernel's own module. Raises ValueError as `check_copies` does."""
-        check_copies(self._rows, copies, self._cache_line)
+        """copies: as of the kernel's own module, which looks at them; here they are taken as they
+        are."""
         num_tokens = copies.shape[1]
         if num_tokens == 0:
             return
-        for prepared, programs, before, behind in self._launches:
-            prepared((num_tokens, programs), *before, copies, self._cache_line, num_tokens, *behind)
+        for prepared, programs in self._launches:
+            prepared((num_tokens, programs), copies, self._cache_line, num_tokens)
 
 
 def common_arguments(rows: Tensor, group: PagedGroup) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

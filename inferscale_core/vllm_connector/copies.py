@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate
 from operator import attrgetter
 
 import msgspec
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from inferscale_core.kernels.expand.packed import PackedShape
 from inferscale_core.kernels.expand.reference import expand_lines
 from inferscale_core.kernels.paged import FIRST_CACHE_LINE
-from inferscale_core.kv.pieces import PIECE_BYTES, PIECE_FIELDS
+from inferscale_core.kv.pieces import PIECE_BYTES
 
 _pieces = attrgetter("pieces")
 
@@ -86,7 +85,7 @@ def pack(copies: Sequence[Copy]) -> tuple[bytes, PackedShape]:
     for copy in copies:
         count = copy.num_pieces
         block = num_blocks - copy.position // copy.block_size
-        requests.extend((num_pieces, count, copy.position - num_tokens, block))
+        requests.extend((num_pieces, count, num_tokens, copy.position, block))
         num_pieces += count
         num_blocks += len(copy.block_ids[0])
         num_tokens += copy.num_tokens
@@ -95,8 +94,5 @@ def pack(copies: Sequence[Copy]) -> tuple[bytes, PackedShape]:
         for copy in copies:
             block_ids.extend(copy.block_ids[group])
     assert len(block_ids) == num_groups * num_blocks, "groups with other numbers of blocks"
-    pieces = b"".join(map(_pieces, copies))
-    offsets = array("i", accumulate(memoryview(pieces).cast("i")[1::PIECE_FIELDS], initial=0))
-    assert offsets.pop() == num_tokens, "more or fewer tokens than positions"
     shape = PackedShape(num_pieces, len(copies), num_groups, num_blocks, num_tokens, max_pieces)
-    return b"".join((pieces, offsets, requests, block_ids)), shape
+    return b"".join((*map(_pieces, copies), requests, block_ids)), shape

@@ -44,7 +44,7 @@ def plain_lines(copies: Sequence[Copy]) -> Tensor:
 
 
 class PinnedRing:
-    """Pinned buffers, used in turn, from which numbers go to the device unwaited for.
+    """Pinned buffers, used in turn, out of which the device takes numbers unwaited for.
 
     A buffer is written again only when the device has read it, which by then it has long since.
     Called by the rank's own thread.
@@ -58,36 +58,34 @@ class PinnedRing:
         self._expand: Expand | None = None
 
     def lines(self, copies: Sequence[Copy]) -> Tensor:
-        """See `Sender`."""
+        """See `Sender`. The kernel reads the buffer where it is: so few numbers are across the bus
+        sooner than a copy of them is begun."""
         packed, shape = pack(copies)
-        buffer = self._next(len(packed))
-        buffer.bytes[: len(packed)] = packed
-        sent = self._send(buffer.numbers[: shape.length])
         if self._expand is None:
             from inferscale_core.kernels.expand.launch import Expand
 
             self._expand = Expand(shape.num_groups, copies[0].block_size)
-        return self._expand(sent, shape)
+        buffer = self._next(len(packed))
+        buffer.bytes[: len(packed)] = packed
+        lines = self._expand(buffer.numbers, shape, self._device)
+        self._read[self._turn].record()
+        return lines
 
     def rows(self, rows: NDArray[np.int64]) -> Tensor:
         """See `RowSender`; below `pieces.MAX_ROWS`, as all are."""
-        numbers = self._next(4 * len(rows)).numbers[: len(rows)]
+        buffer = self._next(4 * len(rows))
+        numbers = buffer.numbers[: len(rows)]
         np.copyto(numbers.numpy(), rows, casting="same_kind")
-        return self._send(numbers).long()
+        sent = numbers.to(self._device, non_blocking=True)
+        self._read[self._turn].record()
+        return sent.long()
 
     def _next(self, num_bytes: int) -> _Buffer:
-        """The buffer whose turn it is, free, and large enough."""
         self._turn = (self._turn + 1) % RING_BUFFERS
         self._read[self._turn].synchronize()
         if len(self._buffers[self._turn].bytes) < num_bytes:
             self._buffers[self._turn] = _Buffer(num_bytes)
         return self._buffers[self._turn]
-
-    def _send(self, numbers: Tensor) -> Tensor:
-        """numbers: of the buffer whose turn it is."""
-        sent = numbers.to(self._device, non_blocking=True)
-        self._read[self._turn].record()
-        return sent
 
 
 class _Buffer:

@@ -9,7 +9,7 @@ import triton
 from torch import Tensor
 
 from inferscale_core.kernels.capture.kernel import capture_kernel
-from inferscale_core.kernels.launching import CacheLaunch, common_constants
+from inferscale_core.kernels.launching import CacheLaunch, check_copies, common_constants
 from inferscale_core.kernels.paged import FIRST_CACHE_LINE, PagedGroup
 
 LAYERS_PER_PROGRAM = 4
@@ -34,6 +34,7 @@ def capture(
     rows, copies, cache_line: as of `compose`; the origin is ignored, and the position is where the
     engine computed the token. Raises ValueError as `compose` does.
     """
+    check_copies(rows, copies, cache_line)
     prepare_capture(rows, groups, cache_line)(copies)
 
 

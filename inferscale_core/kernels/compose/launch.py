@@ -9,7 +9,7 @@ import triton
 from torch import Tensor
 
 from inferscale_core.kernels.compose.kernel import compose_kernel
-from inferscale_core.kernels.launching import CacheLaunch, common_constants
+from inferscale_core.kernels.launching import CacheLaunch, check_copies, common_constants
 from inferscale_core.kernels.paged import FIRST_CACHE_LINE, PagedGroup
 
 LAYERS_PER_PROGRAM = 4
@@ -36,6 +36,7 @@ def compose(
     cache slot; a token whose cache slot is negative is skipped. Raises ValueError for a shape,
     dtype or stride that the kernel cannot take.
     """
+    check_copies(rows, copies, cache_line)
     prepare_compose(rows, groups, cache_line)(copies)
 
 

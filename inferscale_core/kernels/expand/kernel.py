@@ -1,4 +1,7 @@
-"""Expand in one launch: a program takes PIECES pieces of one request."""
+"""Expand in one launch: a program takes PIECES pieces of one request.
+
+It counts the tokens of the request's pieces before its own, which are a few hundred numbers.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,37 @@ def expand_kernel(
     PIECE_FIELDS: tl.constexpr,
     REQUEST_FIELDS: tl.constexpr,
     PIECES: tl.constexpr,
+    COUNTED: tl.constexpr,
     PIECE_TOKENS: tl.constexpr,
 ):
     """packed: int32, see `packed`. lines: [FIRST_CACHE_LINE + NUM_GROUPS, num_tokens], int64."""
-    offsets = packed_ptr + PIECE_FIELDS * num_pieces
-    request = offsets + num_pieces + REQUEST_FIELDS * tl.program_id(0)
-    block_ids = offsets + num_pieces + REQUEST_FIELDS * num_requests
+    requests = packed_ptr + PIECE_FIELDS * num_pieces
+    request = requests + REQUEST_FIELDS * tl.program_id(0)
+    block_ids = requests + REQUEST_FIELDS * num_requests
     first = tl.load(request)
     count = tl.load(request + 1)
-    shift = tl.load(request + 2)
-    block = tl.load(request + 3)
+    first_token = tl.load(request + 2)
+    first_position = tl.load(request + 3)
+    block = tl.load(request + 4)
 
-    piece = tl.program_id(1) * PIECES + tl.arange(0, PIECES)[:, None]  # [PIECES, 1]
+    own = tl.program_id(1) * PIECES
+    counts = packed_ptr + PIECE_FIELDS * first + 1
+    before = tl.zeros([COUNTED], dtype=tl.int32)
+    for start in range(0, own, COUNTED):
+        earlier = start + tl.arange(0, COUNTED)
+        before += tl.load(counts + PIECE_FIELDS * earlier, mask=earlier < own, other=0)
+    piece = own + tl.arange(0, PIECES)[:, None]  # [PIECES, 1]
     is_piece = piece < count
     fields = packed_ptr + PIECE_FIELDS * (first + piece)
     row = tl.load(fields, mask=is_piece, other=0).to(tl.int64)
     num_of_piece = tl.load(fields + 1, mask=is_piece, other=0)
     origin = tl.load(fields + 2, mask=is_piece, other=0).to(tl.int64)
-    offset = tl.load(offsets + first + piece, mask=is_piece, other=0)
+    offset = tl.sum(before) + tl.cumsum(num_of_piece, axis=0) - num_of_piece
 
     within = tl.arange(0, PIECE_TOKENS)[None, :]  # [1, PIECE_TOKENS]
-    token = offset + within  # [PIECES, PIECE_TOKENS]
+    token = first_token + offset + within  # [PIECES, PIECE_TOKENS]
     mask = is_piece & (within < num_of_piece) & (token < num_tokens)
-    position = token + shift
+    position = first_position + offset + within
     out = lines_ptr + token
     stride = tl.cast(num_tokens, tl.int64)
     tl.store(out, row + within, mask=mask)

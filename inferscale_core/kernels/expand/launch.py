@@ -13,6 +13,7 @@ from inferscale_core.kernels.paged import FIRST_CACHE_LINE, NULL_BLOCK, PAD_SLOT
 from inferscale_core.kv.pieces import PIECE_FIELDS, PIECE_TOKENS
 
 PIECES_PER_PROGRAM = 8
+COUNTED_AT_ONCE = 128
 NUM_WARPS = 4
 
 
@@ -29,19 +30,16 @@ class Expand:
             "PIECE_FIELDS": PIECE_FIELDS,
             "REQUEST_FIELDS": REQUEST_FIELDS,
             "PIECES": PIECES_PER_PROGRAM,
+            "COUNTED": COUNTED_AT_ONCE,
             "PIECE_TOKENS": PIECE_TOKENS,
         }
         self._kernel = Prepared(expand_kernel, constants, NUM_WARPS)
 
-    def __call__(self, packed: Tensor, shape: PackedShape) -> Tensor:
-        """packed, shape: as of `expand`."""
-        if packed.dtype != torch.int32 or packed.shape != (shape.length,):
-            wanted = f"int32 [{shape.length}]"
-            raise ValueError(
-                f"packed copies must be {wanted}, not {packed.dtype} {[*packed.shape]}"
-            )
+    def __call__(self, packed: Tensor, shape: PackedShape, device: torch.device) -> Tensor:
+        """As `expand`, on `device`. packed: int32, shape.length numbers or more, on the device or
+        in pinned memory, where the device reads it."""
         size = (shape.num_lines, shape.num_tokens)
-        lines = torch.empty(size, dtype=torch.int64, device=packed.device)
+        lines = torch.empty(size, dtype=torch.int64, device=device)
         self._kernel(
             (shape.num_requests, triton.cdiv(shape.max_pieces, PIECES_PER_PROGRAM)),
             packed,
@@ -56,4 +54,7 @@ class Expand:
 
 def expand(packed: Tensor, shape: PackedShape, block_size: int) -> Tensor:
     """As `reference.expand_lines`, on the device of packed: [shape.length], int32, contiguous."""
-    return Expand(shape.num_groups, block_size)(packed, shape)
+    if packed.dtype != torch.int32 or packed.shape != (shape.length,):
+        wanted = f"int32 [{shape.length}]"
+        raise ValueError(f"packed copies must be {wanted}, not {packed.dtype} {[*packed.shape]}")
+    return Expand(shape.num_groups, block_size)(packed, shape, packed.device)

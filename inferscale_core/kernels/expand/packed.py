@@ -2,12 +2,11 @@
 lines of their tokens, which are made of it there.
 
     pieces     [num_pieces, 3]           first arena row, number of tokens, origin of the first
-    offsets    [num_pieces]              tokens of all pieces before
-    requests   [num_requests, 4]         first piece, number of pieces, shift, block
+    requests   [num_requests, 5]         first piece, number of pieces, token, position, block
     block ids  [num_groups, num_blocks]  of all requests, one behind the other
 
-Pieces as of `kv.pieces`. shift: added to a token's place among all tokens it gives the token's
-position in its prompt. block: added to the number of a token's block in its prompt it gives the
+Pieces as of `kv.pieces`. token: the place of the request's first token among all; position: the
+same token's in its prompt. block: added to the number of a token's block in its prompt it gives the
 place of the block's id.
 """
 
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from inferscale_core.kernels.paged import FIRST_CACHE_LINE
 from inferscale_core.kv.pieces import PIECE_FIELDS
 
-REQUEST_FIELDS = 4
+REQUEST_FIELDS = 5
 
 Ints = NDArray[np.int32]
 
@@ -38,7 +37,7 @@ class PackedShape(msgspec.Struct, frozen=True, gc=False):
     @property
     def length(self) -> int:
         return (
-            (PIECE_FIELDS + 1) * self.num_pieces
+            PIECE_FIELDS * self.num_pieces
             + REQUEST_FIELDS * self.num_requests
             + self.num_groups * self.num_blocks
         )
@@ -47,14 +46,12 @@ class PackedShape(msgspec.Struct, frozen=True, gc=False):
     def num_lines(self) -> int:
         return FIRST_CACHE_LINE + self.num_groups
 
-    def parts(self, packed: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Views of pieces, offsets, requests and block ids, each with its shape."""
-        first_offset = PIECE_FIELDS * self.num_pieces
-        first_request = first_offset + self.num_pieces
+    def parts(self, packed: Ints) -> tuple[Ints, Ints, Ints]:
+        """Views of pieces, requests and block ids, each with its shape."""
+        first_request = PIECE_FIELDS * self.num_pieces
         first_block = first_request + REQUEST_FIELDS * self.num_requests
         return (
-            packed[:first_offset].reshape(-1, PIECE_FIELDS),
-            packed[first_offset:first_request],
+            packed[:first_request].reshape(-1, PIECE_FIELDS),
             packed[first_request:first_block].reshape(-1, REQUEST_FIELDS),
             packed[first_block : self.length].reshape(self.num_groups, -1),
         )

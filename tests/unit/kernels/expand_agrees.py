@@ -14,6 +14,7 @@ import torch
 
 from inferscale_core.kernels.expand.launch import PIECES_PER_PROGRAM, expand
 from inferscale_core.vllm_connector.copies import pack
+from inferscale_core.vllm_connector.staging import RING_BUFFERS, PinnedRing
 from tests.unit.kernels.copy_factory import random_copy
 
 
@@ -28,6 +29,11 @@ def main() -> None:
         lines = expand(numbers_sent.to(device), shape, block_size)
         expected = np.concatenate([wanted for _, wanted in made], axis=1)
         assert np.array_equal(lines.cpu().numpy(), expected), (num_groups, block_size, shape)
+        if device == "cuda":
+            # As a rank does it: out of pinned memory, many steps one behind the other.
+            ring = PinnedRing(torch.device(device))
+            many = [ring.lines(copies) for _ in range(3 * RING_BUFFERS)]
+            assert all(torch.equal(one, lines) for one in many), (num_groups, block_size, shape)
         count, most = count + 1, max(most, shape.max_pieces)
     assert most > 2 * PIECES_PER_PROGRAM, "several programs were to share a request"
     print(f"{count} steps agree")
