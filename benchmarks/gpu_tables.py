@@ -187,6 +187,7 @@ def _encode_load(rows: Sequence[Row]) -> str:
 def _beside_decoding(rows: Sequence[Row]) -> str:
     lines = [
         [
+            row["model"],
             row["clients"],
             row["facts"],
             *(f"{row[name]:.2f}" for name in ("ms", "ms_p95", "embed", "search")),
@@ -194,7 +195,7 @@ def _beside_decoding(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     return table(
-        ["answers generated", "facts", "ms", "95th percentile", "embed", "search"], lines
+        ["model", "answers generated", "facts", "ms", "95th percentile", "embed", "search"], lines
     ) + source(rows)
 
 

@@ -31,7 +31,8 @@ from benchmarks.gpu.engine import FACT_TOKENS, HEADER_TOKENS, Chunk, spans_of, w
 from benchmarks.gpu.gated import add_gate_argument, gate_passed
 from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import write_config
-from inferscale_core.ids import ChunkKey, FactId, ModelRevision
+from inferscale_core.ids import ChunkKey, FactId, ModelRevision, UserScope
+from inferscale_core.memory.canonical import HEADER_SCOPE
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.memory.spans import Spans
 from inferscale_core.settings import EngineSettings
@@ -68,9 +69,9 @@ class Users:
         self._block_size = int(self._llm.vllm_config.cache_config.block_size)
         self._rng = random.Random(0)
         self._numbers = itertools.count()
-        self._header = self._chunk("header", HEADER_TOKENS)
+        self._header = self._chunk(HEADER_SCOPE, HEADER_TOKENS)
         self._own = [
-            [self._header, *(self._chunk(f"user-{user}", FACT_TOKENS) for _ in range(NEIGHBOURS))]
+            [self._header, *(self._chunk(_scope(user), FACT_TOKENS) for _ in range(NEIGHBOURS))]
             for user in range(count)
         ]
         self._newest = [own[-1] for own in self._own]
@@ -112,7 +113,7 @@ class Users:
             assert await self._ask(prompt, self._name(), params) == len(newest[1])
 
     async def _injected(self, index: int) -> None:
-        new = self._chunk(f"user-{index}", NEW_TOKENS)
+        new = self._chunk(_scope(index), NEW_TOKENS)
         await self._encode(new, self._prefixes[index])
         self._newest[index] = new
 
@@ -148,14 +149,18 @@ class Users:
             cached = output.num_cached_tokens or 0
         return int(cached)
 
-    def _chunk(self, user: str, num_tokens: int) -> Chunk:
-        return ChunkKey(f"bench/{user}/{next(self._numbers):032}"), self._tokens(num_tokens)
+    def _chunk(self, scope: UserScope, num_tokens: int) -> Chunk:
+        return ChunkKey(f"{scope}/{next(self._numbers):032}"), self._tokens(num_tokens)
 
     def _tokens(self, count: int) -> list[int]:
         return self._rng.choices(range(100, self._vocab), k=count)
 
     def _name(self) -> str:
         return f"r{next(self._numbers)}"
+
+
+def _scope(user: int) -> UserScope:
+    return UserScope(f"bench/user-{user}")
 
 
 async def measure(users: Users, count: int, requests: int, turns: int) -> dict[str, Any]:

@@ -14,21 +14,20 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.gpu import corpus
-from benchmarks.gpu.machine import gpu_rows
+from benchmarks.gpu.machine import ResultFile
 from benchmarks.gpu.shapes import SCRATCH
-from benchmarks.rows import make_rows
 from inferscale_core.embedding import DeviceEmbedder, Embedder
 from inferscale_core.embedding.lean import MIN_COSINE, least_cosine
 from inferscale_core.ids import FactId
@@ -37,6 +36,7 @@ from inferscale_core.retrieval.questions import QuestionSearch
 from inferscale_core.retrieval.vectors import FactVectors
 
 K, TOGETHER = 50, 16
+CPU_THREADS = 8
 SAME_SCORE = 1e-3
 """Similarities that differ by less may change places between float16 and float32."""
 
@@ -138,13 +138,15 @@ def measure(
     counts: Sequence[int],
     questions: Sequence[str],
     device: torch.device,
-) -> list[dict[str, Any]]:
+    add: Callable[[dict[str, Any]], None],
+) -> None:
     rows_device = SearchDevice(device, (1 << 30) if device.type == "cuda" else 0)
     search = QuestionSearch(embedder)
     rate = read_rate(device)
-    rows = torch.from_numpy(reference.embed(corpus.facts(max(counts))))
-    figures = []
-    for count in counts:
+    texts, rows = corpus.facts(max(counts)), torch.empty(0)
+    for count in sorted(counts):
+        more = torch.from_numpy(reference.embed(texts[len(rows) : count]))
+        rows = torch.cat([rows, more]) if len(rows) else more
         users = [index(rows[:count], rows_device) for _ in range(TOGETHER)]
         checked = check(embedder, reference, users[0], questions[:64])
         floor_ms = (LAYER_BYTES + rows[:count].nbytes) / rate * 1e3
@@ -162,9 +164,7 @@ def measure(
                 "floor": floor_ms,
                 **checked,
             }
-            print(figure, flush=True)
-            figures.append(figure)
-    return figures
+            add(figure)
 
 
 def main() -> None:
@@ -174,16 +174,15 @@ def main() -> None:
     parser.add_argument("--facts", type=int, nargs="+", default=[254, 1000, 10_000])
     parser.add_argument("--questions", type=int, default=320)
     arguments = parser.parse_args()
-    is_gpu = torch.cuda.is_available()
-    device = torch.device("cuda" if is_gpu else "cpu")
+    # Facts are embedded on the CPU, where more threads than these wait for each other.
+    torch.set_num_threads(min(torch.get_num_threads(), CPU_THREADS))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     embedder = corpus.embedder(arguments.embedder, device.type, SCRATCH)
     reference = corpus.embedder(arguments.embedder, "cpu", SCRATCH)
     questions = corpus.questions(arguments.questions)
-    figures = measure(embedder, reference, arguments.facts, questions, device)
-    about = {"embedder": Path(arguments.embedder).name}
-    make = gpu_rows if is_gpu else make_rows
-    rows = make("gpu_retrieval", [{**about, **figure} for figure in figures])
-    arguments.out.write_text(json.dumps(rows, indent=1))
+    results = ResultFile(arguments.out, embedder=Path(arguments.embedder).name)
+    add = partial(results.add, "gpu_retrieval")
+    measure(embedder, reference, arguments.facts, questions, device, add)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,27 @@
+"""The benchmark of encoding, rehearsed with a tiny model: all of it is injected and stored."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_models import LLAMA
+
+
+@pytest.mark.engine
+def test_every_request_is_injected_and_every_chunk_stored(tmp_path: Path) -> None:
+    model, out = LLAMA.save(tmp_path), tmp_path / "rows.json"
+    command = [sys.executable, "-m", "benchmarks.gpu.encode_load", "--model", model]
+    few = ["--clients", "2", "--requests", "2", "--turns", "1"]
+    small = ["--arena-bytes", str(64 << 20), "--block-size", "32"]
+
+    subprocess.run([*command, *few, *small, "--out", out], check=True, timeout=300)
+
+    (row,) = json.loads(out.read_text())
+    assert row["kind"] == "encode_load"
+    assert row["injected"] > 0
+    assert row["floor"] > 0
