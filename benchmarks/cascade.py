@@ -48,6 +48,7 @@ from inferscale_core.retrieval import (
 from inferscale_core.settings import EmbedderSettings
 from services.evaluation.dataset import Conversation
 from services.evaluation.locomo import load_locomo
+from services.evaluation.retold import retold
 
 COUNTS = (300, 10_000)
 UPDATES = (200, 15)
@@ -64,11 +65,6 @@ DELETES = 200
 
 UPDATE_COSINE = 0.95
 """Of an updated fact's vector and the old one's."""
-
-NAMES = (
-    *("Mira", "Freja", "Paolo", "Robin", "Kim", "Anders", "Lucia"),
-    *("Hana", "Omar", "Tessa", "Ivo", "Greta", "Noor", "Felix"),
-)
 
 
 class Order(StrEnum):
@@ -126,15 +122,8 @@ def _told_of_others(conversations: Sequence[Conversation]) -> Iterator[Statement
             yield Statement(fact.text, fact.occurred_at)
     for number in itertools.count():
         for place, conversation in enumerate(conversations):
-            speakers = sorted({turn.speaker for turn in conversation.turns})
-            first = 2 * (place + number)
-            others = (NAMES[(first + i) % len(NAMES)] for i in range(2))
-            other_by_name = dict(zip(speakers, others, strict=False))
-            for fact in conversation.facts:
-                text = fact.text
-                for name, other in other_by_name.items():
-                    text = text.replace(name, other)
-                yield Statement(text, fact.occurred_at)
+            for fact in retold(conversation, place + number):
+                yield Statement(fact.text, fact.occurred_at)
 
 
 def chunk_rules(recipe: Recipe) -> ChunkRules:

@@ -206,14 +206,23 @@ def _named(values: dict[str, Any]) -> str:
 
 
 def _by_model(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """In order of first appearance; rows by k, text mode first."""
-    found: dict[str, list[Row]] = {}
+    """In order of first appearance; rows by k, text mode first. What a model was asked of other
+    data than the first stands by itself, and is called by how many facts there were."""
+    found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault(_model(row), []).append(row)
+        found.setdefault((_model(row), row["data"]), []).append(row)
+    first = dict(reversed(found))
     return [
-        (model, sorted(own, key=lambda row: (row["k"], row["recipe"] != TEXT)))
-        for model, own in found.items()
+        (
+            model if first[model] == data else f"{model}, {_num_facts(own):,} facts",
+            sorted(own, key=lambda row: (row["k"], row["recipe"] != TEXT)),
+        )
+        for (model, data), own in found.items()
     ]
+
+
+def _num_facts(rows: Sequence[Row]) -> int:
+    return max(int(row["encode"]["facts"]) if "encode" in row else 0 for row in rows)
 
 
 def _model(row: Row) -> str:

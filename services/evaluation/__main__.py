@@ -43,6 +43,7 @@ from services.evaluation.report import (
     read_folder,
     table,
 )
+from services.evaluation.retold import as_one_user
 from services.evaluation.run import Wanted, run_api, run_direct
 
 
@@ -59,7 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    prepared = _prepared_from_data(options, read_settings())
+    conversations: Sequence[Conversation] = load_locomo(options.data)
+    if options.one_user is not None:
+        conversations = [as_one_user(conversations, options.one_user)]
+    prepared = _with_vectors(conversations, options, read_settings())
     save(prepared, options.out)
     size = options.out.stat().st_size
     print(f"{options.out}: {len(prepared.vectors)} vectors, {size} bytes")
@@ -75,7 +79,7 @@ def _locomo(options: argparse.Namespace) -> None:
     if options.data is None:
         prepared = load(options.prepared)
     elif options.direct:
-        prepared = _prepared_from_data(options, settings)
+        prepared = _with_vectors(load_locomo(options.data), options, settings)
     else:
         prepared = without_vectors(load_locomo(options.data))
     asked = first_questions(prepared.conversations, options.limit)
@@ -149,9 +153,11 @@ def _report(options: argparse.Namespace) -> None:
     print(tables, end="")
 
 
-def _prepared_from_data(options: argparse.Namespace, settings: Settings) -> Prepared:
+def _with_vectors(
+    conversations: Sequence[Conversation], options: argparse.Namespace, settings: Settings
+) -> Prepared:
     embedder = load_embedder(settings.embedder)
-    return prepare(load_locomo(options.data), list(_recipes(options.recipes, "")), embedder)
+    return prepare(conversations, list(_recipes(options.recipes, "")), embedder)
 
 
 def _recipes(names: str, storages: str) -> list[Recipe]:
@@ -193,6 +199,13 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the file to write (.npz)")
     parser.add_argument(
         "--recipes", default=DEFAULT_RECIPE.name, help="recipes whose wording of facts is embedded"
+    )
+    parser.add_argument(
+        "--one-user",
+        type=int,
+        metavar="FACTS",
+        help="all conversations as the memory of one user, and told again of other people until "
+        "it has so many facts",
     )
     parser.set_defaults(run=_prepare)
 

@@ -13,6 +13,7 @@ from inferscale_core.memory.recipes import RECIPES, Recipe
 from services.evaluation.dataset import Conversation, Part, Question, first_questions, part_by_name
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import PreparedVectors, load, prepare, save
+from services.evaluation.retold import as_one_user, retold
 from services.evaluation.squad import token_f1
 from tests.evaluation.conversations import conversation, write_conversations
 from tests.worker.control import WordEmbedder
@@ -39,6 +40,47 @@ def test_a_conversation_gives_turns_dated_facts_and_the_questions_that_have_an_a
     assert first.facts[0].occurred_at == datetime(2024, 2, 3, 9, 5, tzinfo=UTC)
     assert [question.category for question in first.questions] == [4, 2, 1, 3]
     assert first.questions[2].answer == "5"
+
+
+def test_a_conversation_is_told_of_other_people(tmp_path: Path) -> None:
+    first = load_locomo(write_conversations(tmp_path))[0]
+    speakers = {turn.speaker for turn in first.turns}
+    told = [list(retold(first, number)) for number in range(8)]
+    assert len({fact.text for facts in told[:7] for fact in facts}) == 7 * len(first.facts)
+    assert told[7] == told[0]
+    for fact, other in zip(first.facts, told[3], strict=True):
+        assert not any(name in other.text for name in speakers)
+        assert (other.occurred_at, other.turn_ids) == (fact.occurred_at, ())
+
+
+@pytest.mark.parametrize("num_facts", [16, 17, 40, 128])
+def test_one_user_is_told_every_conversation_once_as_it_is(tmp_path: Path, num_facts: int) -> None:
+    both = load_locomo(write_conversations(tmp_path))
+    one = as_one_user(both, num_facts)
+    texts = [fact.text for fact in one.facts]
+    assert len(texts) == len(set(texts)) == num_facts
+    assert {fact.text for conversation in both for fact in conversation.facts} <= set(texts)
+    assert one.questions == tuple(question for c in both for question in c.questions)
+    assert not one.turns
+    assert not any(fact.turn_ids for fact in one.facts)
+
+
+def test_what_the_questions_are_about_is_spread_over_the_memory(tmp_path: Path) -> None:
+    both = load_locomo(write_conversations(tmp_path))
+    texts = [fact.text for fact in as_one_user(both, 48).facts]
+    places = [texts.index(conversation.facts[0].text) for conversation in both]
+    assert places == [0, 24]
+
+
+@pytest.mark.parametrize(
+    ("num_facts", "why"),
+    [(0, "fewer than the 16"), (15, "fewer than the 16"), (129, "more than the 128")],
+)
+def test_one_user_cannot_have_fewer_facts_than_there_are_or_more_than_can_be_told(
+    tmp_path: Path, num_facts: int, why: str
+) -> None:
+    with pytest.raises(InvalidInput, match=rf"one_user: {num_facts} is {why}"):
+        as_one_user(load_locomo(write_conversations(tmp_path)), num_facts)
 
 
 def test_the_first_questions_are_asked_of_their_conversations_alone(tmp_path: Path) -> None:

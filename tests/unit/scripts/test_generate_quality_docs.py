@@ -51,6 +51,20 @@ def test_every_model_has_a_table_a_plot_and_where_they_come_from() -> None:
     assert page.index("| `progressive-32` | cache | 5 |") < page.index("| `text` | – | 20 |")
 
 
+def test_what_was_asked_of_other_data_stands_by_itself() -> None:
+    cost = {"facts": 10_000, "forwarded_tokens": 280_000, "waves": 40, "seconds": 50.0}
+    rows = [row(), row("text", data="more"), row(data="more", encode=cost), row("text")]
+    files = quality.rendered(rows, PAGE)
+    page = files.pop(quality.PAGE)
+    names = ("tiny-1-5b", "tiny-1-5b-nll", "tiny-1-5b-10-000-facts", "tiny-1-5b-10-000-facts-nll")
+    assert [path.name for path in files] == [f"quality-{name}.svg" for name in names]
+    first, _, second = page.partition("### Tiny-1.5B, 10,000 facts\n")
+    assert "data d, asked a" in first
+    assert "data more" not in first
+    assert "data more, asked a" in second
+    assert "data d," not in second
+
+
 def difference() -> quality.Row:
     figures = dict.fromkeys(("f1", "nll", "kl_first"), 0.1)
     return {"n": 8, **figures, **{f"{name}_interval": [0.0, 0.2] for name in figures}}
