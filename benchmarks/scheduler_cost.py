@@ -6,7 +6,7 @@
     match     `get_num_new_matched_tokens`
     plan      `update_state_after_alloc`: pins, and where every chunk lies
     step      `build_connector_meta`: captures are planned here
-    launch    in a rank, from the step's metadata to the vector that goes to the device
+    launch    in a rank, from the step's metadata to the numbers that the device reads
     done      `update_connector_output` and `request_finished`
 
 A chat over k facts, and an encode request behind the header and 32 facts, each alone in its step;

@@ -35,6 +35,7 @@ from services.evaluation.targets import targets_table  # noqa: E402
 
 ROWS = ROOT / "benchmarks" / "results" / "quality.json"
 PAGE = ROOT / "docs" / "quality.md"
+NOT_TRAINED_TO_ANSWER = {"gemma3-270m"}
 NONE_YET = "No rows are committed yet.\n"
 _PLACE = re.compile(r"(<!-- (targets|rows) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _CHOICES = {"--recipes", "--storage", "--k"}
@@ -71,9 +72,10 @@ def write_rows(rows: Sequence[Row]) -> None:
 
 
 def merged(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
-    """A new row takes the place of one of the same model, data, recipe, storage and k."""
-    replaced = {_identity(row) for row in new}
-    return [row for row in old if _identity(row) not in replaced] + list(new)
+    """A new row takes the place of one of the same model, data, recipe, storage and k: where rows
+    stand says which data a model was asked first."""
+    rows = {_identity(row): row for row in (*old, *new)}
+    return list(rows.values())
 
 
 def rendered(rows: Sequence[Row], page: str) -> dict[Path, str]:
@@ -98,7 +100,7 @@ def is_same(path: Path, text: str) -> bool:
 
 def _targets(rows: Sequence[Row]) -> Iterator[str]:
     for model, own in _by_model(rows):
-        if lines := targets_table(own):
+        if lines := targets_table(own, wants_f1=_model(own[0]) not in NOT_TRAINED_TO_ANSWER):
             yield f"**{model}**\n"
             yield lines
 

@@ -174,7 +174,8 @@ def main() -> None:
     parser.add_argument("--facts", type=int, nargs="+", default=[254, 1000, 10_000])
     parser.add_argument("--questions", type=int, default=320)
     arguments = parser.parse_args()
-    # Facts are embedded on the CPU, where more threads than these wait for each other.
+    # On the CPU facts are embedded, and all is done where there is no GPU. More threads than these
+    # wait for each other.
     torch.set_num_threads(min(torch.get_num_threads(), CPU_THREADS))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     embedder = corpus.embedder(arguments.embedder, device.type, SCRATCH)

@@ -61,7 +61,7 @@ def throughput(bench: Bench, clients: int, k: int, rounds: int) -> dict[str, Any
     """rounds: at least; of prefill at most."""
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     text_rounds = rounds if clients < SLOW_CLIENTS else 1
-    for index in range(max(rounds, MIN_ANSWERS // clients)):
+    for index in range(max(rounds, -(-MIN_ANSWERS // clients))):
         for way in WAYS if index % 2 else WAYS[::-1]:
             if way != "text" or index < text_rounds:
                 if way == "floor":

@@ -106,10 +106,17 @@ def token_copy(
     first: int = 0,
 ) -> Copy:
     """The copy of prompt tokens `positions`; `places`, in the arena, hold those from `first` on and
-    none behind the last."""
+    none behind the last.
+
+    Raises RuntimeError for places that hold more or fewer: a kernel would write to any slot for
+    them, and nobody looks after this.
+    """
     pieces = b"".join(map(_pieces, places))
     if positions.start > first:
         pieces = _without(pieces, positions.start - first)
+    num_held = sum(memoryview(pieces).cast("i")[1::PIECE_FIELDS])
+    if num_held != len(positions):
+        raise RuntimeError(f"chunks hold {num_held} of {len(positions)} tokens to copy")
     first_block, end_block = positions.start // block_size, -(-positions.stop // block_size)
     own = tuple([ids[first_block:end_block] for ids in block_ids])
     return Copy(handle, positions.start, len(positions), pieces, own, block_size)

@@ -81,6 +81,7 @@ class PinnedRing:
         return sent.long()
 
     def _next(self, num_bytes: int) -> _Buffer:
+        """The buffer whose turn it is: the device has read it, and it is large enough."""
         self._turn = (self._turn + 1) % RING_BUFFERS
         self._read[self._turn].synchronize()
         if len(self._buffers[self._turn].bytes) < num_bytes:

@@ -84,8 +84,13 @@ def _locomo(options: argparse.Namespace) -> None:
         prepared = without_vectors(load_locomo(options.data))
     asked = first_questions(prepared.conversations, options.limit)
     prepared = replace(prepared, conversations=asked)
+    recipes = _recipes(options.recipes, options.storage)
+    has_turns = any(conversation.turns for conversation in asked)
+    for recipe in recipes:
+        if options.direct and recipe.num_turns and not has_turns:
+            raise InvalidInput("recipes", f"{recipe.name} sees turns, and the data has none")
     wanted = Wanted(
-        recipes=tuple(_recipes(options.recipes, options.storage)),
+        recipes=tuple(recipes),
         ks=_numbers("k", options.k),
         asking=Asking(options.instruction, options.max_tokens),
         at_once=options.at_once,

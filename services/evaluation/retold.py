@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from inferscale_core.errors import InvalidInput
@@ -12,29 +13,32 @@ NAMES = (
     *("Mira", "Freja", "Paolo", "Robin", "Kim", "Anders", "Lucia"),
     *("Hana", "Omar", "Tessa", "Ivo", "Greta", "Noor", "Felix"),
 )
+NAMESAKES = ("Bruno", "Stella", "Quentin", "Daphne", "Ruben", "Ingrid", "Matteo", "Yasmin")
+"""For who has the name of somebody in an earlier conversation."""
+
 ONE_USER = "one-user"
 
 
 def retold(conversation: Conversation, number: int) -> Iterator[DatasetFact]:
     """Its facts, with other names for its speakers, and without their sources. number: which two
     names, and so which telling; the eighth is like the first."""
-    speakers = sorted({turn.speaker for turn in conversation.turns})
-    others = (NAMES[(2 * number + i) % len(NAMES)] for i in range(2))
+    speakers = _speakers(conversation)
+    names = [name for name in NAMES if name not in speakers]
+    others = (names[(2 * number + i) % len(names)] for i in range(2))
     other_by_name = dict(zip(speakers, others, strict=False))
     for fact in conversation.facts:
-        text = fact.text
-        for name, other in other_by_name.items():
-            text = text.replace(name, other)
-        yield DatasetFact(text, fact.occurred_at, ())
+        yield DatasetFact(_renamed(fact.text, other_by_name), fact.occurred_at, ())
 
 
 def as_one_user(conversations: Sequence[Conversation], num_facts: int) -> Conversation:
     """One user who was told all conversations, each once as it is and as often of other people as
     `num_facts` needs, one conversation after the other. The ones as they are, which the questions
-    are about, stand spread over all. Turns are left out, and what is said twice is one fact.
+    are about, stand spread over all; who has an earlier conversation's name there has another one,
+    in questions and answers too. Turns are left out, and what is said twice is one fact.
 
     Raises InvalidInput where so many facts are fewer than there are, or more than can be told.
     """
+    conversations = list(_without_namesakes(conversations))
     own = {fact.text for conversation in conversations for fact in conversation.facts}
     if num_facts < len(own):
         raise InvalidInput("one_user", f"{num_facts} is fewer than the {len(own)} facts there are")
@@ -50,6 +54,47 @@ def as_one_user(conversations: Sequence[Conversation], num_facts: int) -> Conver
     questions = tuple(question for c in conversations for question in c.questions)
     kept = _without_last(facts, len(facts) - num_facts, own)
     return Conversation(ONE_USER, (), tuple(kept), questions)
+
+
+def _speakers(conversation: Conversation) -> list[str]:
+    return sorted({turn.speaker for turn in conversation.turns})
+
+
+def _renamed(text: str, other_by_name: Mapping[str, str]) -> str:
+    if not other_by_name:
+        return text
+    names = "|".join(map(re.escape, other_by_name))
+    return re.sub(rf"\b({names})\b", lambda match: other_by_name[match[1]], text)
+
+
+def _without_namesakes(conversations: Sequence[Conversation]) -> Iterator[Conversation]:
+    taken = {*NAMES}
+    spare = iter(NAMESAKES)
+    for conversation in conversations:
+        speakers = _speakers(conversation)
+        try:
+            others = {name: next(spare) for name in speakers if name in taken}
+        except StopIteration:
+            raise InvalidInput("one_user", "too many speakers have a name in common") from None
+        taken.update(speakers)
+        yield replace(
+            conversation,
+            turns=tuple(
+                replace(turn, speaker=others.get(turn.speaker, turn.speaker))
+                for turn in conversation.turns
+            ),
+            facts=tuple(
+                replace(fact, text=_renamed(fact.text, others)) for fact in conversation.facts
+            ),
+            questions=tuple(
+                replace(
+                    question,
+                    text=_renamed(question.text, others),
+                    answer=_renamed(question.answer, others),
+                )
+                for question in conversation.questions
+            ),
+        )
 
 
 def _told(conversations: Sequence[Conversation], rounds: int) -> list[DatasetFact]:

@@ -3,7 +3,8 @@
 Wanted at k = 20 and 50, against joint prefill of the same facts: token F1 at most a point lower,
 with less than two points to its interval's lower end, and the given answers' log-likelihood at most
 0.03 nats worse. At k = 50 also: F1 at least five points above the paper's window of 50 turns, and
-the interval of that clear of 0.
+the interval of that clear of 0. Of a model that was not trained to answer F1 says little: there the
+likelihood alone counts.
 """
 
 from __future__ import annotations
@@ -36,32 +37,40 @@ _ABSENT = "–"
 
 @dataclass(slots=True)
 class _Marks:
-    """Makes bold what is worse than wanted. missed: how many numbers were."""
+    """Makes bold what is worse than wanted. missed: how many numbers were. wants_f1: F1 counts."""
 
+    wants_f1: bool
     missed: int = 0
 
     def __call__(self, text: str, met: bool) -> str:
         self.missed += not met
         return text if met else f"**{text}**"
 
+    def of_f1(self, text: str, met: bool) -> str:
+        return self(text, met or not self.wants_f1)
 
-def targets_table(rows: Sequence[Row]) -> str:
-    """A line for each recipe and storage that was asked at such a k, fewest misses first. Empty
-    where nothing was compared with the window, which says what there was to win."""
+
+def targets_table(rows: Sequence[Row], *, wants_f1: bool = True) -> str:
+    """A line for each recipe and storage that was asked all questions at such a k, fewest misses
+    first. Empty where nothing was compared with the window, which says what there was to win."""
     found: dict[tuple[str, str], dict[int, Row]] = {}
+    most = max((row["n"] for row in rows), default=0)
     for row in rows:
-        if row["recipe"] not in (TEXT, TEXT_AGAIN) and row["k"] in AT_K:
+        is_asked = row["k"] in AT_K and row["n"] == most
+        if is_asked and row["recipe"] not in (TEXT, TEXT_AGAIN):
             found.setdefault((row["recipe"], row["dtype"]), {})[row["k"]] = row
     if not any(WINDOW in row.get("compared", {}) for row in rows):
         return ""
-    lines = sorted((_line(way, by_k) for way, by_k in found.items()), key=itemgetter(0))
+    made = (_line(way, by_k, _Marks(wants_f1)) for way, by_k in found.items())
+    lines = sorted(made, key=itemgetter(0))
     head = [f"| {' | '.join(_HEAD)} |", f"|---|---|{'---:|' * (len(_HEAD) - 2)}"]
     return "\n".join([*head, *(line for _, line in lines)]) + "\n"
 
 
-def _line(way: tuple[str, str], by_k: dict[int, Row]) -> tuple[tuple[int, int], str]:
+def _line(
+    way: tuple[str, str], by_k: dict[int, Row], marked: _Marks
+) -> tuple[tuple[int, int], str]:
     """At how many k it was not asked and how many numbers miss, and the line."""
-    marked = _Marks()
     cells = [
         *(_f1(by_k.get(k), marked) for k in AT_K),
         *(_nll(by_k.get(k), marked) for k in AT_K),
@@ -76,8 +85,8 @@ def _f1(row: Row | None, marked: _Marks) -> str:
     if row is None:
         return _ABSENT
     mean, (low, high) = row["f1_to_text"], row["f1_to_text_interval"]
-    end = marked(_points(low), low > -MAX_F1_LOSS_OF_INTERVAL)
-    return f"{marked(_points(mean), mean >= -MAX_F1_LOSS)} [{end}, {_points(high)}]"
+    end = marked.of_f1(_points(low), low > -MAX_F1_LOSS_OF_INTERVAL)
+    return f"{marked.of_f1(_points(mean), mean >= -MAX_F1_LOSS)} [{end}, {_points(high)}]"
 
 
 def _nll(row: Row | None, marked: _Marks) -> str:
@@ -92,8 +101,8 @@ def _above_window(row: Row | None, marked: _Marks) -> str:
     if not found:
         return _ABSENT
     mean, (low, high) = found["f1"], found["f1_interval"]
-    end = marked(_points(low), low > 0)
-    return f"{marked(_points(mean), mean >= MIN_F1_OVER_WINDOW)} [{end}, {_points(high)}]"
+    end = marked.of_f1(_points(low), low > 0)
+    return f"{marked.of_f1(_points(mean), mean >= MIN_F1_OVER_WINDOW)} [{end}, {_points(high)}]"
 
 
 def _points(share: float) -> str:

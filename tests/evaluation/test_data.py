@@ -10,7 +10,16 @@ import pytest
 
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.recipes import RECIPES, Recipe
-from services.evaluation.dataset import Conversation, Part, Question, first_questions, part_by_name
+from services.evaluation import __main__ as command
+from services.evaluation.dataset import (
+    Conversation,
+    DatasetFact,
+    DatasetTurn,
+    Part,
+    Question,
+    first_questions,
+    part_by_name,
+)
 from services.evaluation.locomo import load_locomo
 from services.evaluation.prepared import PreparedVectors, load, prepare, save
 from services.evaluation.retold import as_one_user, retold
@@ -51,6 +60,40 @@ def test_a_conversation_is_told_of_other_people(tmp_path: Path) -> None:
     for fact, other in zip(first.facts, told[3], strict=True):
         assert not any(name in other.text for name in speakers)
         assert (other.occurred_at, other.turn_ids) == (fact.occurred_at, ())
+
+
+def talk(name: str, speakers: tuple[str, str], *texts: str) -> Conversation:
+    turns = tuple(DatasetTurn(f"D1:{n}", who, "Hello.") for n, who in enumerate(speakers))
+    facts = tuple(DatasetFact(text, None, ()) for text in texts)
+    question = Question(f"Who is {speakers[0]}?", f"{speakers[0]}, who knows {speakers[1]}.", 4)
+    return Conversation(name, turns, facts, (question,))
+
+
+def test_names_are_replaced_and_no_parts_of_words() -> None:
+    one = talk("1", ("Tim", "Kim"), "Tim's time: Tim and Kim saw Times Square at the same time.")
+    [fact] = retold(one, 2)
+    assert fact.text == "Lucia's time: Lucia and Anders saw Times Square at the same time."
+    told = [fact.text for number in range(8) for fact in retold(one, number)]
+    assert not any("Kim" in text for text in told)
+
+
+def test_one_name_is_one_person() -> None:
+    first = talk("1", ("John", "Ada"), "John has a dog.", "Ada sings.")
+    second = talk("2", ("Eve", "John"), "John has a cat.", "Eve paints.")
+    third = talk("3", ("Robin", "Max"), "Robin met Max.")
+    one = as_one_user([first, second, third], 5)
+    assert [fact.text for fact in one.facts] == [
+        "John has a dog.",
+        "Ada sings.",
+        "Bruno has a cat.",
+        "Eve paints.",
+        "Stella met Max.",
+    ]
+    assert [(q.text, q.answer) for q in one.questions] == [
+        ("Who is John?", "John, who knows Ada."),
+        ("Who is Eve?", "Eve, who knows Bruno."),
+        ("Who is Stella?", "Stella, who knows Max."),
+    ]
 
 
 @pytest.mark.parametrize("num_facts", [16, 17, 40, 128])
@@ -137,6 +180,32 @@ def test_a_file_that_is_no_conversation_is_named(tmp_path: Path, content: str) -
 def test_a_folder_without_conversations_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="has no"):
         load_locomo(tmp_path)
+
+
+def test_one_user_is_prepared_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "load_embedder", lambda settings: WordEmbedder())
+    data, out = write_conversations(tmp_path / "data"), tmp_path / "one.npz"
+    prepare_one = ["prepare", "--data", str(data), "--out", str(out), "--one-user"]
+    assert command.main([*prepare_one, "40"]) == 0
+    prepared = load(out)
+    [one] = prepared.conversations
+    assert (len(one.facts), len(one.questions)) == (40, 8)
+    assert len(prepared.vectors) == len(prepared.row_by_text) >= 40
+    assert command.main([*prepare_one, "3"]) == 1
+    assert "one_user: 3 is fewer than the 16 facts" in capsys.readouterr().err
+
+
+def test_a_recipe_that_sees_turns_is_refused_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "load_embedder", lambda settings: WordEmbedder())
+    one = as_one_user(load_locomo(write_conversations(tmp_path / "data")), 16)
+    save(prepare([one], [RECIPES["window-5"]], WordEmbedder()), tmp_path / "one.npz")
+    asked = ["locomo", "--direct", "--prepared", str(tmp_path / "one.npz"), "--model", "none"]
+    assert command.main([*asked, "--recipes", "window-5", "--out", str(tmp_path / "scores")]) == 1
+    assert "recipes: window-5 sees turns, and the data has none" in capsys.readouterr().err
 
 
 def test_what_was_prepared_travels_in_a_file_with_its_vectors(tmp_path: Path) -> None:

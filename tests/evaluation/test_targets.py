@@ -19,8 +19,10 @@ def row(
     nll: float = 0.01,
     above: float = 0.06,
     above_low: float = 0.04,
+    n: int = 8,
 ) -> Row:
     return {
+        "n": n,
         "recipe": recipe,
         "k": k,
         "dtype": dtype,
@@ -79,3 +81,17 @@ def test_the_default_is_marked_in_its_own_storage_alone() -> None:
 
 def test_without_the_window_there_is_no_table() -> None:
     assert targets_table([row() | {"compared": {}}]) == ""
+
+
+def test_of_a_model_that_was_not_trained_to_answer_the_likelihood_alone_counts() -> None:
+    rows = [row(f1=-0.5, f1_low=-0.6, above=-0.1, above_low=-0.2), row(k=20, nll=0.04)]
+    table = targets_table(rows, wants_f1=False)
+    assert cells(table)[2] == "1"
+    assert table.count("**") == 2
+    assert "**+0.040**" in table
+
+
+def test_what_was_asked_a_part_of_the_questions_alone_has_no_line() -> None:
+    table = targets_table([row(), row("part", n=3), row(k=20), row("part", k=20, n=3)])
+    assert "ours" in table
+    assert "part" not in table

@@ -1,6 +1,7 @@
 """Expand in one launch: a program takes PIECES pieces of one request.
 
-It counts the tokens of the request's pieces before its own, which are a few hundred numbers.
+It counts the tokens of the request's pieces before its own: a request has one or a few for each of
+its chunks. Programs behind the last piece of a request that is shorter than others read none.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ def expand_kernel(
     own = tl.program_id(1) * PIECES
     counts = packed_ptr + PIECE_FIELDS * first + 1
     before = tl.zeros([COUNTED], dtype=tl.int32)
-    for start in range(0, own, COUNTED):
+    num_before = tl.where(own < count, own, 0)
+    for start in range(0, num_before, COUNTED):
         earlier = start + tl.arange(0, COUNTED)
-        before += tl.load(counts + PIECE_FIELDS * earlier, mask=earlier < own, other=0)
+        before += tl.load(counts + PIECE_FIELDS * earlier, mask=earlier < num_before, other=0)
     piece = own + tl.arange(0, PIECES)[:, None]  # [PIECES, 1]
     is_piece = piece < count
     fields = packed_ptr + PIECE_FIELDS * (first + piece)

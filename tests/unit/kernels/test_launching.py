@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from inferscale_core.kernels.launching import Prepared
 
@@ -47,6 +50,28 @@ def test_the_first_launch_finds_what_later_ones_use() -> None:
         ("variant", (2, 2, 1), "first", 1, "last", 8, "n"),
         ("variant", (3, 2, 1), "first", 2, "last", 8, "n"),
     ]
+
+
+def test_what_is_the_same_in_every_launch_stands_around_the_rest_tensors_by_their_address() -> None:
+    kernel, rows = Kernel(), torch.zeros(4)
+    prepared = Prepared(kernel, CONSTANTS, num_warps=4, before=(rows, 3), behind=(5, "last"))
+    for own in range(2):
+        prepared((1, 2), own)
+    first, later = kernel.launches
+    assert first[3] is rows
+    assert first[4:] == (3, 0, 5, "last", 8, "n")
+    assert later == ("variant", (1, 2, 1), rows.data_ptr(), 3, 1, 5, "last", 8, "n")
+
+
+def test_tensors_of_every_launch_live_as_long_as_their_addresses_are_used() -> None:
+    kernel, rows = Kernel(), torch.zeros(4)
+    gone = weakref.ref(rows)
+    prepared = Prepared(kernel, CONSTANTS, num_warps=4, before=(rows,))
+    del rows
+    kernel.launches.clear()
+    assert gone() is not None
+    del prepared
+    assert gone() is None
 
 
 def test_without_variants_every_launch_is_the_kernel_s() -> None:

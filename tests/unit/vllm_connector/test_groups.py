@@ -125,6 +125,20 @@ def test_an_injection_skips_the_blocks_that_a_window_has_given_up() -> None:
     assert (copy.cache_slots[0] >= 0).all()
 
 
+@pytest.mark.parametrize("positions", [range(7), range(9), range(2, 9)])
+def test_chunks_that_hold_more_or_fewer_tokens_than_are_to_be_copied_are_refused(
+    positions: range,
+) -> None:
+    engine = Engine()
+    engine.side.new_request(request(capture(0, 8), 9))
+    engine.step([scheduled("r", ([1, 2, 3], [4, 5, 6]), 0)], {"r": 9})
+    entry = engine.side.directory.get(ChunkKey("t/u/x"))
+    assert entry is not None
+    assert entry.gpu is not None
+    with pytest.raises(RuntimeError, match=r"chunks hold \d of \d tokens to copy"):
+        token_copy("h", [entry.gpu], ([9, 8, 7], [0, 8, 7]), BLOCK, positions)
+
+
 class Writer:
     def do_kv_cache_update(self, layer, key, value, cache, slots) -> None:
         cache[slots // BLOCK, :, slots % BLOCK, :DIM] = key
