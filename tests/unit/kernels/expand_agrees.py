@@ -5,35 +5,18 @@ A process of its own, since TRITON_INTERPRET must be set before the kernels are 
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import mmap
 import random
 import sys
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from inferscale_core.kernels.expand.launch import PIECES_PER_PROGRAM, expand
 from inferscale_core.vllm_connector.copies import pack
 from inferscale_core.vllm_connector.staging import RING_BUFFERS, PinnedRing, plain_lines
 from tests.unit.kernels.copy_factory import random_copy
-
-_MAPPINGS: list[mmap.mmap] = []
-"""Kept: a page that cannot be read would be given to others otherwise."""
-
-
-def guarded(numbers: bytes) -> Tensor:
-    """int32, in host memory behind which a page begins that nobody may read."""
-    size = -(-len(numbers) // mmap.PAGESIZE) * mmap.PAGESIZE
-    memory = mmap.mmap(-1, size + mmap.PAGESIZE)
-    _MAPPINGS.append(memory)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + size), mmap.PAGESIZE, 0) == 0
-    memory[size - len(numbers) : size] = numbers
-    offset, count = size - len(numbers), len(numbers) // 4
-    return torch.frombuffer(memory, dtype=torch.int32, offset=offset, count=count)
+from tests.unit.kernels.guarded import guarded
 
 
 def main() -> None:
@@ -45,7 +28,8 @@ def main() -> None:
         made.sort(key=lambda one: one[0].num_pieces, reverse=True)
         copies = [one for one, _ in made]
         packed, shape = pack(copies)
-        lines = expand(guarded(packed).to(device), shape, block_size)
+        sent = torch.frombuffer(bytearray(packed), dtype=torch.int32).to(device)
+        lines = expand(guarded(sent), shape, block_size)
         expected = np.concatenate([wanted for _, wanted in made], axis=1)
         assert np.array_equal(lines.cpu().numpy(), expected), (num_groups, block_size, shape)
         if device == "cuda":

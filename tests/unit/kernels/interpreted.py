@@ -1,4 +1,5 @@
 """Run as a script: the fused kernels against their references, in Triton's interpreter or on a GPU.
+In the interpreter all that they read or write lies before memory that nobody may touch.
 
 A process of its own, since TRITON_INTERPRET must be set before the kernels are imported.
 """
@@ -24,6 +25,7 @@ from inferscale_core.kv.rope import RotaryTable, apply, rotation, shift, unrotat
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
 from inferscale_core.memory.recipes import Storage
+from tests.unit.kernels.guarded import guarded
 
 BLOCKS, BLOCK, ROWS, POSITIONS = 5, 16, 64, 128
 FP8_NAN = 0x7F
@@ -33,18 +35,18 @@ Layout = Callable[[int, int, torch.dtype, str], tuple[Tensor, Strides]]
 
 
 def nhd(heads: int, dim: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Strides]:
-    cache = torch.empty(BLOCKS, BLOCK, heads, 2 * dim, dtype=dtype, device=device)
+    cache = guarded(torch.empty(BLOCKS, BLOCK, heads, 2 * dim, dtype=dtype, device=device))
     view = cache.permute(0, 2, 1, 3)
     return view, Strides(*view.stride(), dim)
 
 
 def hnd(heads: int, dim: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Strides]:
-    view = torch.empty(BLOCKS, heads, BLOCK, 2 * dim, dtype=dtype, device=device)
+    view = guarded(torch.empty(BLOCKS, heads, BLOCK, 2 * dim, dtype=dtype, device=device))
     return view, Strides(*view.stride(), dim)
 
 
 def pair_first(heads: int, dim: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Strides]:
-    cache = torch.empty(2, BLOCKS, BLOCK, heads, dim, dtype=dtype, device=device)
+    cache = guarded(torch.empty(2, BLOCKS, BLOCK, heads, dim, dtype=dtype, device=device))
     pair, block, token, head, last = cache.stride()
     return cache, Strides(block, head, token, last, pair)
 
@@ -70,8 +72,8 @@ def table(rotary_dim: int, is_neox: bool, device: str, magnitude: float) -> Rota
     powers = torch.arange(rotary_dim // 2) * 2 / rotary_dim
     angles = torch.arange(float(POSITIONS))[:, None] * 10_000**-powers
     return RotaryTable(
-        (angles.cos() * magnitude).to(device),
-        (angles.sin() * magnitude).to(device),
+        guarded((angles.cos() * magnitude).to(device)),
+        guarded((angles.sin() * magnitude).to(device)),
         rotary_dim,
         is_neox,
     )
@@ -109,10 +111,13 @@ class Bench:
             scales = (0.37, 0.011) if case.dtype == torch.uint8 else None
             has_bias = index != 1 and case.num_tokens != 3
             self.layers.append(
-                KernelLayer(index, cache, strides, rotary, bias if has_bias else None, scales)
+                KernelLayer(
+                    index, cache, strides, rotary, guarded(bias) if has_bias else None, scales
+                )
             )
         layout = row_layout([shape] * case.num_layers, case.dtype, case.storage)
         self.arena = Arena(ROWS, layout, torch.device(device))
+        self.arena.rows = guarded(self.arena.rows)
         self.groups: list[PagedGroup] = group_layers(self.layers, layout, BLOCK)
         assert len(self.groups) == 1
         count = case.num_tokens
@@ -126,7 +131,7 @@ class Bench:
         """With padding before and after, which names a row and a position that exist."""
         lines = torch.stack([self.arena_slots, self.origins, positions, self.cache_slots])
         padding = torch.tensor([[0], [0], [0], [-1]], device=self.case.device)
-        return torch.cat([padding, lines, padding], dim=1).contiguous()
+        return guarded(torch.cat([padding, lines, padding], dim=1))
 
     def clear(self) -> None:
         for layer in self.layers:
