@@ -60,10 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> None:
+    settings = read_settings()
     conversations: Sequence[Conversation] = load_locomo(options.data)
     if options.one_user is not None:
         conversations = [as_one_user(conversations, options.one_user)]
-    prepared = _with_vectors(conversations, options, read_settings())
+    prepared = _with_vectors(conversations, options, settings)
     save(prepared, options.out)
     size = options.out.stat().st_size
     print(f"{options.out}: {len(prepared.vectors)} vectors, {size} bytes")

@@ -289,8 +289,9 @@ async def test_after_an_update_no_chat_holds_the_old_text(whole: Whole) -> None:
 async def test_an_answer_that_streams_is_ended_by_the_delete_and_the_client_is_told_why(
     whole: Whole,
 ) -> None:
-    """The engine stands still from before the delete until the answer has ended. One that had come
-    to its own end before that, on a machine too busy to show it here, says nothing."""
+    """The engine crawls until the answer has begun, and stands still from before the delete until
+    it has ended. An answer that had come to its own end all the same, on a machine too busy to show
+    it here, says nothing."""
     for user_id in ("streaming", "streaming-again", "streaming-once-more"):
         if await _is_ended_by_the_delete(whole, user_id):
             break
@@ -305,8 +306,9 @@ async def _is_ended_by_the_delete(whole: Whole, user_id: str) -> bool:
     endless = Sampling(temperature=0, max_tokens=4096, min_tokens=4096)
     reason = ""
     async with whole.client.chat(user_id, QUESTION, sampling=endless) as chat:
-        while not isinstance(await anext(chat), Delta):
-            pass
+        with whole.worker.engine_slowed():
+            while not isinstance(await anext(chat), Delta):
+                pass
         with whole.worker.engine_stopped():
             deleting = asyncio.create_task(whole.client.delete_memory(user_id, memory_ids[SECRET]))
             try:
