@@ -47,7 +47,8 @@ class PinnedRing:
     """Pinned buffers, used in turn, out of which the device takes numbers unwaited for.
 
     A buffer is written again only when the device has read it, which by then it has long since.
-    Called by the rank's own thread.
+    Kept as long as kernels may run: torch does not know that they read it. Called by the rank's own
+    thread.
     """
 
     def __init__(self, device: torch.device) -> None:

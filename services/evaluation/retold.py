@@ -14,7 +14,7 @@ NAMES = (
     *("Hana", "Omar", "Tessa", "Ivo", "Greta", "Noor", "Felix"),
 )
 NAMESAKES = ("Bruno", "Stella", "Quentin", "Daphne", "Ruben", "Ingrid", "Matteo", "Yasmin")
-"""For who has the name of somebody in an earlier conversation."""
+"""For who has the name of somebody in an earlier conversation, or one of NAMES."""
 
 ONE_USER = "one-user"
 

@@ -14,6 +14,7 @@ from inferscale_core.kernels.paged import PAD_SLOT
 from inferscale_core.kv.rope import RotaryTable, apply, rotation
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
+from inferscale_core.kv.tiers import Place
 from inferscale_core.memory.facts import FactRef
 from inferscale_core.vllm_connector.blocks import token_copy
 from inferscale_core.vllm_connector.config import ConnectorConfig
@@ -112,14 +113,24 @@ def test_a_capture_that_has_left_a_window_is_refused(
     assert engine.reasons() == (["outside_window"] if is_refused else [])
 
 
-def test_an_injection_skips_the_blocks_that_a_window_has_given_up() -> None:
-    engine = Engine()
-    engine.side.new_request(request(capture(0, 8), 9))
-    engine.step([scheduled("r", ([1, 2, 3], [4, 5, 6]), 0)], {"r": 9})
+def place_of(engine: Engine) -> Place:
     entry = engine.side.directory.get(ChunkKey("t/u/x"))
     assert entry is not None
     assert entry.gpu is not None
-    copy = token_copy("h", [entry.gpu], ([9, 8], [0, 8]), BLOCK, range(0, 8))
+    return entry.gpu
+
+
+def captured_place() -> Place:
+    """Of a chunk of eight tokens."""
+    engine = Engine()
+    engine.side.new_request(request(capture(0, 8), 9))
+    engine.step([scheduled("r", ([1, 2, 3], [4, 5, 6]), 0)], {"r": 9})
+    return place_of(engine)
+
+
+def test_an_injection_skips_the_blocks_that_a_window_has_given_up() -> None:
+    place = captured_place()
+    copy = token_copy("h", [place], ([9, 8], [0, 8]), BLOCK, range(0, 8))
     assert (copy.cache_slots[1][:BLOCK] == PAD_SLOT).all()
     assert (copy.cache_slots[1][BLOCK:] == np.arange(32, 36)).all()
     assert (copy.cache_slots[0] >= 0).all()
@@ -129,14 +140,9 @@ def test_an_injection_skips_the_blocks_that_a_window_has_given_up() -> None:
 def test_chunks_that_hold_more_or_fewer_tokens_than_are_to_be_copied_are_refused(
     positions: range,
 ) -> None:
-    engine = Engine()
-    engine.side.new_request(request(capture(0, 8), 9))
-    engine.step([scheduled("r", ([1, 2, 3], [4, 5, 6]), 0)], {"r": 9})
-    entry = engine.side.directory.get(ChunkKey("t/u/x"))
-    assert entry is not None
-    assert entry.gpu is not None
+    place = captured_place()
     with pytest.raises(RuntimeError, match=r"chunks hold \d of \d tokens to copy"):
-        token_copy("h", [entry.gpu], ([9, 8, 7], [0, 8, 7]), BLOCK, positions)
+        token_copy("h", [place], ([9, 8, 7], [0, 8, 7]), BLOCK, positions)
 
 
 class Writer:
@@ -167,10 +173,8 @@ def test_the_copier_follows_each_group_and_leaves_other_slots_alone() -> None:
     for cache in caches:
         cache.fill_(float("nan"))
 
-    entry = engine.side.directory.get(ChunkKey("t/u/x"))
-    assert entry is not None
-    assert entry.gpu is not None
-    move = token_copy("h", [entry.gpu], ([9, 8, 7], [0, 8, 7]), BLOCK, range(0, 8))
+    place = place_of(engine)
+    move = token_copy("h", [place], ([9, 8, 7], [0, 8, 7]), BLOCK, range(0, 8))
     copier.inject(copier.lines([move]))
     full, window = caches
     expected = apply(rotation(table, torch.arange(8)), key)
