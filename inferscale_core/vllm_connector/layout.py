@@ -6,12 +6,13 @@ a reader that finds every one of them is accepted. An unknown layout is refused 
 fp8 cache the numbers are chosen so that each has a code of its own: what is found is then the
 encoding as well.
 
-Source: vLLM 0.26 and 0.32, v1/attention/backends/{cpu_attn,flash_attn}.py (do_kv_cache_update).
+Source: vLLM 0.26 and 0.32, v1/attention/backends/{cpu_attn,flash_attn}.py (do_kv_cache_update),
+csrc/cpu/cpu_attn_amx.hpp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ from inferscale_core.errors import Unsupported
 from inferscale_core.kernels.paged import Strides
 from inferscale_core.kv.cache_codes import decode
 from inferscale_core.kv.rows import LayerShape
+
+_TILE = 16
+"""Columns of a tile of AMX."""
 
 Reader = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(cache, block ids, offsets in block) -> key, value, each [num_tokens, num_kv_heads, head_dim]."""
@@ -53,9 +57,28 @@ def read_cpu(cache: Tensor, blocks: Tensor, offsets: Tensor) -> tuple[Tensor, Te
     return key[blocks, :, :, offsets], value[blocks, :, offsets]
 
 
+def read_cpu_tiles(cache: Tensor, blocks: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """CPU with AMX, bfloat16: as `read_cpu`, but in tiles of 16 columns whose rows hold two numbers
+    that are multiplied together. K is [tokens / 16, dim / 2, 16 tokens, 2 dims], V is [dim / 16,
+    tokens / 2, 16 dims, 2 tokens]."""
+    num_blocks, num_heads, block_size, width = cache.shape
+    head_dim = width // 2
+    halves = cache.view(num_blocks, num_heads, 2, block_size * head_dim)
+    tiles = (num_blocks, num_heads, -1)
+    key = halves[:, :, 0].view(*tiles, head_dim // 2, _TILE, 2)
+    value = halves[:, :, 1].view(*tiles, block_size // 2, _TILE, 2)
+    return (
+        key[blocks, :, offsets // _TILE, :, offsets % _TILE].flatten(2),
+        value[blocks, :, :, offsets // 2, :, offsets % 2].flatten(2),
+    )
+
+
+CPU_TILES = "cpu_tiles"
+
 READERS: dict[str, Reader] = {
     "split_last": read_split_last,
     "cpu": read_cpu,
+    CPU_TILES: read_cpu_tiles,
     "pair_first": read_pair_first,
     "pair_second": read_pair_second,
 }
@@ -150,6 +173,19 @@ def open_layer(
         f"layer {name}: no reader for the cache of {type(attention.impl).__name__}, "
         f"shape {list(cache.shape)}, strides {list(cache.stride())}"
     )
+
+
+def permit_tiles(layers: Sequence[PagedLayer]) -> None:
+    """Ask the operating system for the tiles of AMX, where attention works with them.
+
+    The engine (vLLM 0.32) does not, and ends with an illegal instruction unless something else did.
+    Raises Unsupported when they are not given.
+    """
+    if any(layer.reader == CPU_TILES for layer in layers) and not torch.cpu._init_amx():
+        raise Unsupported(
+            "attention works with AMX tiles, which the operating system does not permit: "
+            "set engine.dtype to float32"
+        )
 
 
 def _probe_slots(block_size: int, device: torch.device) -> Tensor:

@@ -27,7 +27,7 @@ from inferscale_core.vllm_connector.key_meter import (
     means_of_rank,
     rank_means,
 )
-from inferscale_core.vllm_connector.layout import PagedLayer, open_layer
+from inferscale_core.vllm_connector.layout import PagedLayer, open_layer, permit_tiles
 from inferscale_core.vllm_connector.metadata import StepDone, StepMetadata
 from inferscale_core.vllm_connector.mover import HostRows, Mover, Unseal
 from inferscale_core.vllm_connector.rotary import find_tables
@@ -86,6 +86,7 @@ class WorkerSide:
                 config.layer_names, config.layers, config.group_of_layer, strict=True
             )
         ]
+        permit_tiles(layers)
         self.tables = [tables[name] for name in config.layer_names]
         self._arena = Arena(config.num_rows, config.row_layout, first.device)
         self._layers = layers

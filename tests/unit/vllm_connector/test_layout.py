@@ -11,9 +11,9 @@ from torch import Tensor
 
 from inferscale_core.errors import Unsupported
 from inferscale_core.kv.rows import LayerShape
-from inferscale_core.vllm_connector.layout import open_layer
+from inferscale_core.vllm_connector.layout import open_layer, permit_tiles
 
-BLOCKS, BLOCK, DIM = 4, 8, 16
+BLOCKS, BLOCK, DIM = 4, 32, 48
 
 
 def writer_split_last(cache: Tensor, key: Tensor, value: Tensor, slots: Tensor) -> None:
@@ -32,6 +32,17 @@ def writer_pair_second(cache: Tensor, key: Tensor, value: Tensor, slots: Tensor)
     for i, slot in enumerate(slots.tolist()):
         cache[slot // BLOCK, 0, slot % BLOCK] = key[i]
         cache[slot // BLOCK, 1, slot % BLOCK] = value[i]
+
+
+def writer_cpu_tiles(cache: Tensor, key: Tensor, value: Tensor, slots: Tensor) -> None:
+    """Where vLLM's own op was seen to put every number of a block, on a CPU with AMX."""
+    token, dim = (slots % BLOCK).view(-1, 1), torch.arange(DIM)
+    key_at = token // 16 * 16 * DIM + dim // 2 * 32 + token % 16 * 2 + dim % 2
+    value_at = dim // 16 * 16 * BLOCK + token // 2 * 32 + dim % 16 * 2 + token % 2
+    raw = cache.view(BLOCKS, -1, 2, BLOCK * DIM)
+    for i, slot in enumerate(slots.tolist()):
+        raw[slot // BLOCK, :, 0, key_at[i]] = key[i]
+        raw[slot // BLOCK, :, 1, value_at[i]] = value[i]
 
 
 def writer_swapped(cache: Tensor, key: Tensor, value: Tensor, slots: Tensor) -> None:
@@ -60,6 +71,7 @@ def attention(write: Callable[[Tensor, Tensor, Tensor, Tensor], None]) -> Simple
 CASES = {
     "split-nhd": (nhd, writer_split_last, "split_last"),
     "split-hnd": (hnd, writer_split_last, "split_last"),
+    "cpu-tiles": (hnd, writer_cpu_tiles, "cpu_tiles"),
     "pair-first": (
         lambda heads: torch.zeros(2, BLOCKS, BLOCK, heads, DIM),
         writer_pair_first,
@@ -84,7 +96,7 @@ def test_each_layout_is_found_also_with_two_heads(
     layer = open_layer("layer", attention(write), cache, LayerShape(num_heads, DIM), BLOCK)
     assert layer.reader == reader
     assert not cache.any(), "the probe leaves nothing"
-    slots = torch.tensor([9, 31, 8, 22])
+    slots = torch.tensor([41, 127, 32, 70])
     key, value = (torch.randn(4, num_heads, DIM).to(dtype) for _ in range(2))
     layer.write(slots, key, value)
     read_key, read_value = layer.read(slots)
@@ -93,5 +105,26 @@ def test_each_layout_is_found_also_with_two_heads(
 
 
 def test_a_layout_nobody_reads_is_refused_by_name() -> None:
-    with pytest.raises(Unsupported, match=r"layer model\.layers\.0.*Impl.*\[4, 2, 8, 32\]"):
+    with pytest.raises(Unsupported, match=r"layer model\.layers\.0.*Impl.*\[4, 2, 32, 96\]"):
         open_layer("model.layers.0", attention(writer_swapped), hnd(2), LayerShape(2, DIM), BLOCK)
+
+
+@pytest.mark.parametrize(("case", "asked"), [("cpu-tiles", 1), ("split-hnd", 0)])
+def test_tiles_are_asked_for_where_attention_works_with_them(
+    case: str, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, write, _ = CASES[case]
+    layer = open_layer("layer", attention(write), make(2), LayerShape(2, DIM), BLOCK)
+    calls: list[None] = []
+    monkeypatch.setattr("torch.cpu._init_amx", lambda: calls.append(None) or True)
+    permit_tiles([layer, layer])
+    assert len(calls) == asked
+
+
+def test_tiles_that_are_not_permitted_are_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer = open_layer("layer", attention(writer_cpu_tiles), hnd(2), LayerShape(2, DIM), BLOCK)
+    monkeypatch.setattr("torch.cpu._init_amx", lambda: False)
+    with pytest.raises(Unsupported, match=r"AMX.*engine\.dtype"):
+        permit_tiles([layer])
