@@ -42,13 +42,37 @@ def check_group(rows: Tensor, group: PagedGroup) -> None:
         raise ValueError(f"no kernel for a cache of {group.dtype}")
 
 
+_NO_HOOKS = (None, None, None)
+"""What a profiler would be told, and whom to call before and behind a launch."""
+
+
+class _Variant:
+    """What a compiled kernel is launched with on this thread's device."""
+
+    def __init__(self, compiled: Any) -> None:
+        active = triton.runtime.driver.active
+        self.device = active.get_current_device()
+        self.stream_of = active.get_current_stream
+        self.run = compiled.run
+        self.function = compiled.function
+        self.metadata = compiled.packed_metadata
+
+
+def _address(argument: Any) -> Any:
+    return argument.data_ptr() if isinstance(argument, Tensor) else argument
+
+
 class Prepared:
     """One kernel with its constants, for launches that differ in what no variant depends on.
 
     Triton looks at every argument of every launch, in Python, to find the variant that was compiled
-    for such ones. Here the first launch finds it. Those that follow must have arguments of
-    the same kinds: tensors that begin at a multiple of 16 bytes, as all new ones do, and integers
-    that are the same or that the kernel does not specialise.
+    for such ones, and calls the hooks of its profilers before and behind each. Here the first
+    launch finds the variant, and those that follow go straight to its launcher, without hooks. They
+    must have arguments of the same kinds, on the same device: tensors that begin at a multiple of
+    16 bytes, as all new ones do, and integers that are the same or that the kernel does not
+    specialise.
+
+    Source: triton 3.6 and 3.9, compiler/compiler.py (CompiledKernel.__getitem__).
     """
 
     def __init__(
@@ -67,23 +91,35 @@ class Prepared:
         self._num_warps = num_warps
         self._before, self._behind = before, behind
         # A tensor is asked for its address, and the driver about that, at every launch.
-        self._first = [a.data_ptr() if isinstance(a, Tensor) else a for a in before]
+        self._first = [*map(_address, before)]
         self._last = [*behind, *self._constants.values()]
-        self._variant: Any = None
+        self._variant: _Variant | None = None
 
     def __call__(self, grid: tuple[int, int], *arguments: Any) -> None:
         """arguments: the others that are no constants, in the kernel's order."""
-        if self._variant is None:
-            # None under the interpreter, which has no variants.
-            self._variant = self._kernel[grid](
+        variant = self._variant
+        if variant is None:
+            compiled = self._kernel[grid](
                 *self._before,
                 *arguments,
                 *self._behind,
                 **self._constants,
                 num_warps=self._num_warps,
             )
+            if compiled is not None:  # The interpreter has no variants.
+                self._variant = _Variant(compiled)
             return
-        self._variant[(*grid, 1)](*self._first, *arguments, *self._last)
+        variant.run(
+            *grid,
+            1,
+            variant.stream_of(variant.device),
+            variant.function,
+            variant.metadata,
+            *_NO_HOOKS,
+            *self._first,
+            *map(_address, arguments),
+            *self._last,
+        )
 
 
 class CacheLaunch:

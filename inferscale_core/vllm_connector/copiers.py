@@ -169,12 +169,14 @@ class FusedCopier:
             capture(lines)
 
     def _compile(self, num_groups: int) -> None:
-        """Launch all kernels with a token that they skip: the first request need not wait."""
+        """Launch all kernels with a token that they skip: the first request need not wait. Twice,
+        since the second launch goes another way than the first."""
         piece = np.array([0, 1, 0], dtype=np.int32).tobytes()
         block_ids = tuple([NULL_BLOCK] for _ in range(num_groups))
-        lines = self.lines([Copy("", 0, 1, piece, block_ids, self.layers[0].block_size)])
-        self.inject(lines)
-        self.capture(lines)
+        for _ in range(2):
+            lines = self.lines([Copy("", 0, 1, piece, block_ids, self.layers[0].block_size)])
+            self.inject(lines)
+            self.capture(lines)
 
 
 def open_copier(

@@ -26,8 +26,13 @@ Sender = Callable[[Sequence[Copy]], Tensor]
 RowSender = Callable[[NDArray[np.int64]], Tensor]
 """Gives the same rows, int64, on the device, in order of the current stream."""
 
-RING_BUFFERS = 4
-"""A step fills two at most, and the engine runs at most one step ahead of the device."""
+RING_BUFFERS = 16
+"""A step fills three at most, and the engine runs at most one step ahead of the device, so neither
+half is waited for."""
+
+HALF = RING_BUFFERS // 2
+FIRST_BYTES = 1 << 16
+"""Of each buffer: what a hundred encode requests need, or a chat over thousands of facts."""
 
 
 def open_sender(device: torch.device) -> Sender:
@@ -46,16 +51,16 @@ def plain_lines(copies: Sequence[Copy]) -> Tensor:
 class PinnedRing:
     """Pinned buffers, used in turn, out of which the device takes numbers unwaited for.
 
-    A buffer is written again only when the device has read it, which by then it has long since.
-    Kept as long as kernels may run: torch does not know that they read it. Called by the rank's own
-    thread.
+    A buffer is written again only when the device has read it, which by then it has long since;
+    that is asked for half of them at a time. They are kept as long as kernels may run, as torch
+    does not know that these read them. Called by the rank's own thread, always on one stream.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._buffers = [_Buffer(0)] * RING_BUFFERS
-        self._read = [_new_event() for _ in range(RING_BUFFERS)]
-        self._turn = 0
+        self._buffers = [_Buffer(FIRST_BYTES) for _ in range(RING_BUFFERS)]
+        self._read = [_new_event() for _ in range(2)]
+        self._turn = RING_BUFFERS - 1
         self._expand: Expand | None = None
 
     def lines(self, copies: Sequence[Copy]) -> Tensor:
@@ -68,23 +73,22 @@ class PinnedRing:
             self._expand = Expand(shape.num_groups, copies[0].block_size)
         buffer = self._next(len(packed))
         buffer.bytes[: len(packed)] = packed
-        lines = self._expand(buffer.numbers, shape, self._device)
-        self._read[self._turn].record()
-        return lines
+        return self._expand(buffer.numbers, shape, self._device)
 
     def rows(self, rows: NDArray[np.int64]) -> Tensor:
         """See `RowSender`; below `pieces.MAX_ROWS`, as all are."""
         buffer = self._next(4 * len(rows))
         numbers = buffer.numbers[: len(rows)]
         np.copyto(numbers.numpy(), rows, casting="same_kind")
-        sent = numbers.to(self._device, non_blocking=True)
-        self._read[self._turn].record()
-        return sent.long()
+        return numbers.to(self._device, non_blocking=True).long()
 
     def _next(self, num_bytes: int) -> _Buffer:
         """The buffer whose turn it is: the device has read it, and it is large enough."""
         self._turn = (self._turn + 1) % RING_BUFFERS
-        self._read[self._turn].synchronize()
+        half, within = divmod(self._turn, HALF)
+        if within == 0:
+            self._read[1 - half].record()  # Behind all that was launched to read the other half.
+            self._read[half].synchronize()
         if len(self._buffers[self._turn].bytes) < num_bytes:
             self._buffers[self._turn] = _Buffer(num_bytes)
         return self._buffers[self._turn]
@@ -95,9 +99,9 @@ class _Buffer:
     memory."""
 
     def __init__(self, num_bytes: int) -> None:
-        """num_bytes: at least so many, or none."""
-        length = 1 << max(num_bytes // 4 - 1, 1).bit_length() if num_bytes else 0
-        self.numbers = torch.empty(length, dtype=torch.int32, pin_memory=length > 0)
+        """num_bytes: at least so many."""
+        length = 1 << max(num_bytes // 4 - 1, 1).bit_length()
+        self.numbers = torch.empty(length, dtype=torch.int32, pin_memory=True)
         self.bytes = self.numbers.numpy().data.cast("B")
 
 
