@@ -191,6 +191,7 @@ RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         DEFAULT_RECIPE,
+        replace(DEFAULT_RECIPE, name="progressive-16-arrival", num_neighbours=16),
         _progressive(32),
         _progressive(16),
         _progressive(8),
