@@ -208,10 +208,13 @@ class EngineSettings(_Section):
     a multiple of 32."""
 
     gpu_memory_utilization: float = Field(0.85, gt=0, le=1)
-    """Share of the GPU's memory that vLLM may take. Ignored on the CPU."""
+    """Share of the GPU's memory that vLLM may take, and that must be free when it starts. Ignored
+    on the CPU."""
 
-    kv_cache_bytes: int = Field(2 << 30, ge=16 << 20)
-    """Bytes of vLLM's own KV cache on the CPU. Ignored on a GPU."""
+    kv_cache_bytes: int | None = Field(None, ge=16 << 20)
+    """Bytes of vLLM's own KV cache, on each rank. Default: on a GPU what weights and activations
+    leave of `gpu_memory_utilization`, which vLLM measures when it starts; on the CPU 2 GiB. Set it
+    where several engines start on one GPU: they would measure each other."""
 
     arena_bytes: int = Field(1 << 30, ge=MIN_ARENA_BYTES)
     """Bytes of the arena, the pool that holds chunks, on each rank."""

@@ -292,7 +292,7 @@ async def run(arguments: argparse.Namespace) -> None:
         max_num_seqs=256,
         max_num_batched_tokens=8192,
         gpu_memory_utilization=0.7,
-        kv_cache_bytes=1 << 28,
+        kv_cache_bytes=None if is_gpu else 1 << 28,
         arena_bytes=arguments.arena_bytes,
     )
     device = torch.device("cuda" if is_gpu else "cpu")

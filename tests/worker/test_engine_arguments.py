@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from vllm.platforms import current_platform
 
 from inferscale_core.ids import ModelRevision
 from inferscale_core.memory.recipes import Storage
@@ -40,3 +41,23 @@ def test_the_engines_blocks_are_as_large_as_is_set(
     settings = EngineSettings(block_size=block_size)
     arguments = _engine_arguments(settings, model, "inproc://events", Storage.CACHE, {})
     assert arguments.block_size == block_size
+
+
+@pytest.mark.parametrize("given", [None, 1 << 28])
+def test_on_a_gpu_the_engines_cache_has_the_bytes_that_are_set_or_what_its_share_leaves(
+    model: ModelFiles, monkeypatch: pytest.MonkeyPatch, given: int | None
+) -> None:
+    monkeypatch.setattr(type(current_platform), "is_cpu", lambda self: False)
+    settings = EngineSettings(kv_cache_bytes=given, gpu_memory_utilization=0.7)
+    arguments = _engine_arguments(settings, model, "inproc://events", Storage.CACHE, {})
+    assert arguments.kv_cache_memory_bytes == given
+    assert arguments.gpu_memory_utilization == 0.7
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 2 << 30), (1 << 28, 1 << 28)])
+def test_on_a_cpu_the_engines_cache_has_the_bytes_that_are_set_or_2_gib(
+    model: ModelFiles, given: int | None, expected: int
+) -> None:
+    settings = EngineSettings(kv_cache_bytes=given)
+    arguments = _engine_arguments(settings, model, "inproc://events", Storage.CACHE, {})
+    assert arguments.kv_cache_memory_bytes == expected

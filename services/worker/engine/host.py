@@ -38,6 +38,7 @@ from services.worker.engine.protocol import (
 _log = get_logger(__name__)
 _CONNECTOR = "inferscale_core.vllm_connector"
 _MAX_SEED = 2**63
+CPU_CACHE_BYTES = 2 << 30
 WATCH_EVERY_S = 1.0
 
 _stopped: list[Any] = []
@@ -247,10 +248,14 @@ def _engine_arguments(
 
     is_cpu = current_platform.is_cpu()
     arena = arena_bytes(settings)
+    cache_bytes = settings.kv_cache_bytes
     memory: dict[str, Any] = (
-        {"kv_cache_memory_bytes": settings.kv_cache_bytes}
+        {"kv_cache_memory_bytes": CPU_CACHE_BYTES if cache_bytes is None else cache_bytes}
         if is_cpu
-        else {"gpu_memory_utilization": settings.gpu_memory_utilization}
+        else {
+            "kv_cache_memory_bytes": cache_bytes,
+            "gpu_memory_utilization": settings.gpu_memory_utilization,
+        }
     )
     return AsyncEngineArgs(
         model=str(model.folder),
