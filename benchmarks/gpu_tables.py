@@ -145,7 +145,8 @@ def _encode(rows: Sequence[Row]) -> str:
 def _encode_lines(row: Row) -> list[list[object]]:
     match row["kind"]:
         case "encode_at_once":
-            users = f"{row['clients']} users at once"
+            # Rows of before it was asked for others are of 32.
+            users = f"{row['clients']} users at once, m = {row.get('neighbours', 32)}"
             rate = f"{row['injected']:.0f} / {row['floor']:.0f} / {row['text']:.0f} requests/s"
             share = row["forwarded_tokens_per_s"] / row["prefill_tokens_per_s"]
             return [
@@ -171,6 +172,7 @@ def _encode_load(rows: Sequence[Row]) -> str:
         [
             row["model"],
             row["clients"],
+            row.get("neighbours", 32),
             f"{row['step_tokens']:,}",
             f"{row['injected']:.0f}",
             f"{row['floor']:.0f}",
@@ -180,8 +182,10 @@ def _encode_load(rows: Sequence[Row]) -> str:
         ]
         for row in rows
     ]
-    head = ["model", "users", "tokens of a step", "encode", "prefix hit", "of the prefix hit"]
-    return table([*head, "turn by turn", "chunks evicted"], lines) + source(rows)
+    head = ["model", "users", "neighbours", "tokens of a step", "encode", "prefix hit"]
+    return table([*head, "of the prefix hit", "turn by turn", "chunks evicted"], lines) + source(
+        rows
+    )
 
 
 def _beside_decoding(rows: Sequence[Row]) -> str:

@@ -1,8 +1,8 @@
 """Encoding at scale: `python -m benchmarks.gpu.encode --model Llama-3.1-8B --out rows.json`.
 
-at_once     100 users encode a fact of 28 tokens each behind the header and 32 neighbours of
-            their own, injected; against the engine's own prefix hits for the same shape, and
-            against prefilling all of it
+at_once     100 users encode a fact of 28 tokens each behind the header and 16 or 32 neighbours
+            of their own, injected; against the engine's own prefix hits for the same shape,
+            and against prefilling all of it
 one_user    254 facts of one user in waves, neighbours by the vectors of 16 topics
 chats       time to first token of a chat over 50 injected facts, alone and while encode
             requests keep the engine busy
@@ -27,15 +27,16 @@ from benchmarks.gpu.shapes import write_config
 from inferscale_core.ids import ChunkKey
 from inferscale_core.vllm_connector.config import GPU_BLOCK_SIZE
 
-NEIGHBOURS, NEW_TOKENS = 32, 28
+NEIGHBOURS, NEW_TOKENS = (16, 32), 28
 USERS, USER_FACTS, TOPICS = 100, 254, 16
 
 
 def users(bench: Bench, count: int) -> list[list[Chunk]]:
-    """The header and NEIGHBOURS facts of each user's own."""
-    bench.encode(count * NEIGHBOURS - (len(bench.facts) - 1 if bench.facts else 0))
+    """The header and facts of each user's own, as many as are wanted of one at most."""
+    each = max(NEIGHBOURS)
+    bench.encode(count * each - (len(bench.facts) - 1 if bench.facts else 0))
     header, *facts = bench.facts
-    return [[header, *facts[i * NEIGHBOURS : (i + 1) * NEIGHBOURS]] for i in range(count)]
+    return [[header, *facts[i * each : (i + 1) * each]] for i in range(count)]
 
 
 def encode_asks(bench: Bench, own: Sequence[Sequence[Chunk]]) -> list[Ask]:
@@ -59,7 +60,10 @@ def plain_asks(bench: Bench, own: Sequence[Sequence[Chunk]], way: str) -> list[A
     return asks
 
 
-def at_once(bench: Bench, own: Sequence[Sequence[Chunk]], rounds: int) -> dict[str, Any]:
+def at_once(
+    bench: Bench, memories: Sequence[Sequence[Chunk]], neighbours: int, rounds: int
+) -> dict[str, Any]:
+    own = [memory[: 1 + neighbours] for memory in memories]
     memory = sum(len(part) for _, part in own[0])
     bench.ask(plain_asks(bench, own, "floor"))
     seconds: dict[str, list[float]] = {"injected": [], "floor": [], "text": []}
@@ -78,6 +82,7 @@ def at_once(bench: Bench, own: Sequence[Sequence[Chunk]], rounds: int) -> dict[s
     return {
         "kind": "encode_at_once",
         "clients": len(own),
+        "neighbours": neighbours,
         "unit": "requests/s",
         **rates,
         "forwarded_tokens_per_s": rates["injected"] * NEW_TOKENS,
@@ -208,8 +213,8 @@ def _step(engine: Any, running: set[str]) -> tuple[set[str], int]:
 def measure(
     bench: Bench, own: Sequence[Sequence[Chunk]], rounds: int, pairs: int
 ) -> Iterator[dict[str, Any]]:
-    yield at_once(bench, own, rounds)
-    for neighbours in (16, NEIGHBOURS):
+    for neighbours in NEIGHBOURS:
+        yield at_once(bench, own, neighbours, rounds)
         yield one_user(bench, neighbours)
     for in_flight in (8, 64):
         yield chats(bench, own, in_flight, pairs)

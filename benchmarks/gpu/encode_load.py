@@ -3,7 +3,7 @@
 As a worker does it: the engine is a process of its own, which vLLM's AsyncLLM hands requests. Each
 user has one request in the engine at any time; the next follows when the last is answered.
 
-    injected    a fact of 28 tokens behind the header and 32 neighbours, injected; captured
+    injected    a fact of 28 tokens behind the header and its neighbours, injected; captured
     floor       28 tokens behind about as many (whole blocks) that vLLM finds in its own prefix
                 cache, under a salt of the user's own; the connector is told nothing
 
@@ -20,7 +20,7 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from benchmarks.gpu.shapes import write_config
 from inferscale_core.ids import ChunkKey, FactId, ModelRevision, UserScope
 from inferscale_core.memory.canonical import HEADER_SCOPE
 from inferscale_core.memory.facts import FactRef
+from inferscale_core.memory.recipes import DEFAULT_RECIPE
 from inferscale_core.memory.spans import Spans
 from inferscale_core.settings import EngineSettings
 from inferscale_core.vllm_connector.params import Capture, RequestParams
@@ -43,7 +44,7 @@ from services.worker.engine.mirror import DirectoryMirror
 from services.worker.engine.model_files import ModelFiles
 from services.worker.engine.reports import Reports
 
-NEIGHBOURS, NEW_TOKENS = 32, 28
+NEW_TOKENS = 28
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,18 @@ class Prefix:
 class Users:
     """What each has in memory, and what is asked of the engine for them."""
 
-    def __init__(self, host: EngineHost, count: int) -> None:
+    def __init__(
+        self, host: EngineHost, count: int, neighbours: int, numbers: Iterator[int]
+    ) -> None:
+        """numbers: for names that nobody on this engine has yet."""
         self._llm = host._llm
         self._vocab = int(self._llm.model_config.get_vocab_size())
         self._block_size = int(self._llm.vllm_config.cache_config.block_size)
         self._rng = random.Random(0)
-        self._numbers = itertools.count()
+        self._numbers = numbers
         self._header = self._chunk(HEADER_SCOPE, HEADER_TOKENS)
         self._own = [
-            [self._header, *(self._chunk(_scope(user), FACT_TOKENS) for _ in range(NEIGHBOURS))]
+            [self._header, *(self._chunk(_scope(user), FACT_TOKENS) for _ in range(neighbours))]
             for user in range(count)
         ]
         self._newest = [own[-1] for own in self._own]
@@ -215,15 +219,16 @@ async def run(arguments: argparse.Namespace) -> None:
                 "step_tokens": int(config.scheduler_config.max_num_batched_tokens),
                 "async_scheduling": bool(config.scheduler_config.async_scheduling),
             }
-            for count in arguments.clients:
-                users = Users(host, count)
+            numbers = itertools.count()
+            for count, neighbours in itertools.product(arguments.clients, arguments.neighbours):
+                users = Users(host, count, neighbours, numbers)
                 await users.store()
                 gc.collect()
                 gc.freeze()
                 before = mirror.num_evictions
                 figure = await measure(users, count, arguments.requests, arguments.turns)
-                evicted = {"evictions": mirror.num_evictions - before}
-                results.add("gpu_encode_load", {**figure, **evicted, **about})
+                seen = {"neighbours": neighbours, "evictions": mirror.num_evictions - before}
+                results.add("gpu_encode_load", {**figure, **seen, **about})
         finally:
             host.stop()
 
@@ -233,6 +238,9 @@ def main() -> None:
     parser.add_argument("--model", default="Llama-3.1-8B", help="a known shape, or a folder")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--clients", type=int, nargs="+", default=[100])
+    parser.add_argument(
+        "--neighbours", type=int, nargs="+", default=[DEFAULT_RECIPE.num_neighbours]
+    )
     parser.add_argument("--requests", type=int, default=10, help="of each user in one turn")
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--block-size", type=int)
