@@ -214,7 +214,8 @@ class EngineSettings(_Section):
     kv_cache_bytes: int | None = Field(None, ge=16 << 20)
     """Bytes of vLLM's own KV cache, on each rank. Default: on a GPU what weights and activations
     leave of `gpu_memory_utilization`, which vLLM measures when it starts; on the CPU 2 GiB. Set it
-    where several engines start on one GPU: they would measure each other."""
+    where several engines start on one GPU, as they would measure each other, and
+    `gpu_memory_utilization` to what is free when the last of them starts, or less."""
 
     arena_bytes: int = Field(1 << 30, ge=MIN_ARENA_BYTES)
     """Bytes of the arena, the pool that holds chunks, on each rank."""
@@ -224,7 +225,7 @@ class EngineSettings(_Section):
     `gpu_memory_utilization` of all, on each rank. Weights, activations and CUDA graphs are in
     vLLM's own share. CUDA itself, the embedder and `worker.search_bytes` need room beside the
     arena, so 1 is too much. In a MIG slice the whole card counts: set bytes there. Refused on the
-    CPU, and together with `arena_bytes`."""
+    CPU, and together with `arena_bytes` or `kv_cache_bytes`."""
 
     page_tokens: int = Field(4, ge=1, le=64)
     """Tokens of one arena page."""
@@ -264,6 +265,9 @@ class EngineSettings(_Section):
     def _one_size_of_the_arena(self) -> Self:
         if self.arena_share is not None and "arena_bytes" in self.model_fields_set:
             names = [variable("engine", name) for name in ("arena_bytes", "arena_share")]
+            raise ValueError(f"only one of {' and '.join(names)} may be set")
+        if self.arena_share is not None and self.kv_cache_bytes is not None:
+            names = [variable("engine", name) for name in ("kv_cache_bytes", "arena_share")]
             raise ValueError(f"only one of {' and '.join(names)} may be set")
         return self
 

@@ -50,6 +50,7 @@ class _Variant:
     """What a compiled kernel is launched with on this thread's device."""
 
     def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled  # Which unloads the function with itself.
         active = triton.runtime.driver.active
         self.device = active.get_current_device()
         self.stream_of = active.get_current_stream

@@ -58,9 +58,9 @@ def read_cpu(cache: Tensor, blocks: Tensor, offsets: Tensor) -> tuple[Tensor, Te
 
 
 def read_cpu_tiles(cache: Tensor, blocks: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """CPU with AMX, bfloat16: as `read_cpu`, but in tiles of 16 columns whose rows hold two numbers
-    that are multiplied together. K is [tokens / 16, dim / 2, 16 tokens, 2 dims], V is [dim / 16,
-    tokens / 2, 16 dims, 2 tokens]."""
+    """CPU with AMX, of a bfloat16 model: as `read_cpu`, but in tiles of 16 columns whose rows hold
+    two numbers that are multiplied together. K is [tokens / 16, dim / 2, 16 tokens, 2 dims], V is
+    [dim / 16, tokens / 2, 16 dims, 2 tokens]."""
     num_blocks, num_heads, block_size, width = cache.shape
     head_dim = width // 2
     halves = cache.view(num_blocks, num_heads, 2, block_size * head_dim)

@@ -27,12 +27,13 @@ RowSender = Callable[[NDArray[np.int64]], Tensor]
 """Gives the same rows, int64, on the device, in order of the current stream."""
 
 RING_BUFFERS = 16
-"""A step fills three at most, and the engine runs at most one step ahead of the device, so neither
+"""A step fills two at most, and the engine runs at most one step ahead of the device, so neither
 half is waited for."""
 
 HALF = RING_BUFFERS // 2
-FIRST_BYTES = 1 << 16
-"""Of each buffer: what a hundred encode requests need, or a chat over thousands of facts."""
+FIRST_BYTES = 1 << 18
+"""Of each buffer: more than 500 encode requests behind 32 facts need in a step. More memory is
+taken when a step needs it, which may wait for the device."""
 
 
 def open_sender(device: torch.device) -> Sender:

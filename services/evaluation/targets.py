@@ -32,7 +32,7 @@ _HEAD = (
     *(f"NLL, k = {k}" for k in AT_K),
     f"F1 above `{WINDOW}`, k = {WINDOW_K}",
 )
-_ABSENT = "–"
+_ABSENT, _NOT_COMPARED = "–", "not compared"
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ def _line(
     cells = [
         *(_f1(by_k.get(k), marked) for k in AT_K),
         *(_nll(by_k.get(k), marked) for k in AT_K),
-        _above_window(by_k.get(WINDOW_K), marked),
+        _above_window(by_k.get(WINDOW_K), marked, is_window=way[0] == WINDOW),
     ]
     mark = " (default)" if way == (DEFAULT_RECIPE.name, DEFAULT_RECIPE.storage) else ""
     start = [f"`{way[0]}`{mark}", way[1], str(marked.missed)]
@@ -96,10 +96,12 @@ def _nll(row: Row | None, marked: _Marks) -> str:
     return f"{marked(f'{mean:+.3f}', mean <= MAX_NLL_LOSS)} [{low:+.3f}, {high:+.3f}]"
 
 
-def _above_window(row: Row | None, marked: _Marks) -> str:
-    found = {} if row is None else row.get("compared", {}).get(WINDOW, {})
-    if not found:
+def _above_window(row: Row | None, marked: _Marks, *, is_window: bool) -> str:
+    if row is None or is_window:
         return _ABSENT
+    found = row.get("compared", {}).get(WINDOW)
+    if found is None:
+        return _NOT_COMPARED
     mean, (low, high) = found["f1"], found["f1_interval"]
     end = marked.of_f1(_points(low), low > 0)
     return f"{marked.of_f1(_points(mean), mean >= MIN_F1_OVER_WINDOW)} [{end}, {_points(high)}]"

@@ -95,3 +95,12 @@ def test_what_was_asked_a_part_of_the_questions_alone_has_no_line() -> None:
     table = targets_table([row(), row("part", n=3), row(k=20), row("part", k=20, n=3)])
     assert "ours" in table
     assert "part" not in table
+
+
+def test_the_window_itself_has_nothing_above_it_and_others_say_when_it_was_not_asked() -> None:
+    alone = {**row("alone"), "compared": {}}
+    window = {**row("window-50"), "compared": {}}
+    table = targets_table([row(), alone, window])
+    above = {cells(table, i)[0]: cells(table, i)[-1] for i in range(3)}
+    assert above["`alone`"] == "not compared"
+    assert above["`window-50`"] == "–"

@@ -105,13 +105,16 @@ def test_a_section_that_is_no_json_is_named(started: Started, name: str, value: 
     )
 
 
-@pytest.mark.parametrize("arena_bytes", [1 << 30, 1 << 34])
-def test_two_sizes_of_one_arena_are_refused_with_both_names(
-    started: Started, arena_bytes: int
+@pytest.mark.parametrize(
+    ("name", "size"), [("ARENA", 1 << 30), ("ARENA", 1 << 34), ("KV_CACHE", 1 << 34)]
+)
+def test_a_share_beside_bytes_is_refused_with_both_names(
+    started: Started, name: str, size: int
 ) -> None:
-    """The default's own value as well: whoever wrote it down means it."""
+    """The default's own value as well: whoever wrote it down means it. Beside a cache in bytes
+    nobody knows what vLLM leaves."""
     sizes = {
-        "INFERSCALE_ENGINE__ARENA_BYTES": str(arena_bytes),
+        f"INFERSCALE_ENGINE__{name}_BYTES": str(size),
         "INFERSCALE_ENGINE__ARENA_SHARE": "0.8",
     }
     problem = f"INFERSCALE_ENGINE: only one of {' and '.join(sizes)} may be set"

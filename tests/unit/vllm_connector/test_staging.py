@@ -89,7 +89,7 @@ def test_freed_rows_go_to_a_busy_device_unwaited_for() -> None:
     device = torch.device("cuda")
     ring = PinnedRing(device)
     for _ in range(RING_BUFFERS):
-        ring.rows(np.arange(4096))  # Takes a buffer's memory, which does wait.
+        ring.rows(np.arange(4096))
     busy, done = torch.randn(8192, 8192, device=device), torch.cuda.Event()
     for turn in range(RING_BUFFERS):
         for _ in range(40):
