@@ -262,13 +262,12 @@ class EngineSettings(_Section):
     """The engine's own prefix cache."""
 
     @model_validator(mode="after")
-    def _one_size_of_the_arena(self) -> Self:
-        if self.arena_share is not None and "arena_bytes" in self.model_fields_set:
-            names = [variable("engine", name) for name in ("arena_bytes", "arena_share")]
-            raise ValueError(f"only one of {' and '.join(names)} may be set")
-        if self.arena_share is not None and self.kv_cache_bytes is not None:
-            names = [variable("engine", name) for name in ("kv_cache_bytes", "arena_share")]
-            raise ValueError(f"only one of {' and '.join(names)} may be set")
+    def _a_share_stands_without_bytes(self) -> Self:
+        for name in ("arena_bytes", "kv_cache_bytes"):
+            is_set = name in self.model_fields_set and getattr(self, name) is not None
+            if is_set and self.arena_share is not None:
+                names = [variable("engine", one) for one in (name, "arena_share")]
+                raise ValueError(f"only one of {' and '.join(names)} may be set")
         return self
 
 
