@@ -31,7 +31,13 @@ from inferscale_core.kernels.capture.reference import capture_quantised, capture
 from inferscale_core.kernels.compose import launch as compose_launch
 from inferscale_core.kernels.compose.reference import compose_layer, compose_quantised
 from inferscale_core.kernels.launching import CacheLaunch
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE, KernelLayer, Strides, group_layers
+from inferscale_core.kernels.paged import (
+    FIRST_CACHE_LINE,
+    KernelLayer,
+    Lines,
+    Strides,
+    group_layers,
+)
 from inferscale_core.kv.pieces import pieces_of
 from inferscale_core.kv.quantise import unpack_part
 from inferscale_core.kv.rope import RotaryTable, rotation, shift, unrotation
@@ -105,11 +111,11 @@ def setup(storage: Storage, num_tokens: int) -> Setup:
 
 
 def run_capture(made: Setup) -> None:
-    made.capture(made.origins)
+    made.capture(Lines.of(made.origins))
 
 
 def run_compose(made: Setup) -> None:
-    made.compose(made.places)
+    made.compose(Lines.of(made.places))
 
 
 def check(made: Setup) -> None:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE, PagedGroup
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE, Lines, PagedGroup
 
 _ELEMENT_TYPES = {
     torch.float32: tl.float32,
@@ -148,14 +148,14 @@ class CacheLaunch:
             programs = triton.cdiv(group.num_layers, layers_per_program)
             self._launches.append((prepared, programs))
 
-    def __call__(self, copies: Tensor) -> None:
+    def __call__(self, copies: Lines) -> None:
         """copies: as of the kernel's own module, which looks at them; here they are taken as they
         are."""
-        num_tokens = copies.shape[1]
+        numbers, num_tokens = copies
         if num_tokens == 0:
             return
         for prepared, programs in self._launches:
-            prepared((num_tokens, programs), copies, self._cache_line, num_tokens)
+            prepared((num_tokens, programs), numbers, self._cache_line, num_tokens)
 
 
 def common_arguments(rows: Tensor, group: PagedGroup) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

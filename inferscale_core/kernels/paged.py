@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +23,24 @@ PAD_SLOT = -1
 
 NULL_BLOCK = 0
 """Stands where a sliding window has given up a block. Source: vLLM, v1/core/block_pool.py."""
+
+
+class Lines(NamedTuple):
+    """A list of copies, [lines, num_tokens], int64, as of `expand.reference`: the first of the
+    numbers of a contiguous tensor, which may have more, on the arena's device."""
+
+    numbers: Tensor
+    num_tokens: int
+
+    @classmethod
+    def of(cls, lines: Tensor) -> Lines:
+        """lines: [lines, num_tokens], int64, contiguous."""
+        return cls(lines, lines.shape[1])
+
+    def tensor(self, num_groups: int) -> Tensor:
+        """[FIRST_CACHE_LINE + num_groups, num_tokens]; the same memory."""
+        count = FIRST_CACHE_LINE + num_groups
+        return self.numbers.view(-1)[: count * self.num_tokens].view(count, self.num_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from inferscale_core.kernels.paged import (
     NULL_BLOCK,
     PAD_SLOT,
     KernelLayer,
+    Lines,
     group_layers,
 )
 from inferscale_core.kv.cache_codes import decode
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
 
 
 class Copier(Protocol):
-    """All take what a step copies at once, and issue their work on the current stream. lines: of
-    its tokens, as of `kernels.expand.reference`, on the arena's device."""
+    """All take what a step copies at once, and issue their work on the current stream."""
 
-    def lines(self, copies: Sequence[Copy]) -> Tensor: ...
+    def lines(self, copies: Sequence[Copy]) -> Lines:
+        """Of the copies' tokens; to be used before it is called again."""
 
-    def inject(self, lines: Tensor) -> None:
+    def inject(self, lines: Lines) -> None:
         """Arena rows to cache slots, keys moved to their positions."""
 
-    def capture(self, lines: Tensor) -> None:
+    def capture(self, lines: Lines) -> None:
         """Cache slots to arena rows, as the arena stores them."""
 
 
@@ -60,10 +61,10 @@ class TorchCopier:
         self._biases = biases or [None] * len(layers)
         self._num_groups = 1 + max(layer.group for layer in layers)
 
-    def lines(self, copies: Sequence[Copy]) -> Tensor:
-        return plain_lines(copies).to(self._arena.rows.device)
+    def lines(self, copies: Sequence[Copy]) -> Lines:
+        return Lines.of(plain_lines(copies).to(self._arena.rows.device))
 
-    def inject(self, lines: Tensor) -> None:
+    def inject(self, lines: Lines) -> None:
         is_quantised = self._arena.layout.is_quantised
         for arena_slots, origins, positions, cache_slots, indices in self._by_group(lines):
             turns: dict[int, Turn] = {}
@@ -78,7 +79,7 @@ class TorchCopier:
                 moved = self._composed(arena_slots, index, turns[id(table)])
                 self.layers[index].write(cache_slots, *moved)
 
-    def capture(self, lines: Tensor) -> None:
+    def capture(self, lines: Lines) -> None:
         for arena_slots, _, positions, cache_slots, indices in self._by_group(lines):
             for index in indices:
                 part = self._captured(cache_slots, index, positions)
@@ -114,12 +115,11 @@ class TorchCopier:
             self._biases[index],
         )
 
-    def _by_group(
-        self, lines: Tensor
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, list[int]]]:
+    def _by_group(self, lines: Lines) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, list[int]]]:
         """For each KV cache group arena slots, origins, positions, cache slots, and its layers."""
+        all_lines = lines.tensor(self._num_groups)
         for group in range(self._num_groups):
-            own = lines[[0, 1, 2, FIRST_CACHE_LINE + group]]
+            own = all_lines[[0, 1, 2, FIRST_CACHE_LINE + group]]
             # The engine's write op reads slots as if contiguous, whatever their strides.
             columns = own[:, own[3] != PAD_SLOT].contiguous()
             indices = [i for i, layer in enumerate(self.layers) if layer.group == group]
@@ -157,14 +157,14 @@ class FusedCopier:
         self._send = open_sender(arena.rows.device)
         self._compile(num_groups)
 
-    def lines(self, copies: Sequence[Copy]) -> Tensor:
+    def lines(self, copies: Sequence[Copy]) -> Lines:
         return self._send(copies)
 
-    def inject(self, lines: Tensor) -> None:
+    def inject(self, lines: Lines) -> None:
         for compose in self._compose:
             compose(lines)
 
-    def capture(self, lines: Tensor) -> None:
+    def capture(self, lines: Lines) -> None:
         for capture in self._capture:
             capture(lines)
 

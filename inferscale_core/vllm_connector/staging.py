@@ -15,13 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from inferscale_core.kernels.paged import Lines
 from inferscale_core.vllm_connector.copies import Copy, lines_of, pack
 
 if TYPE_CHECKING:
     from inferscale_core.kernels.expand.launch import Expand
 
-Sender = Callable[[Sequence[Copy]], Tensor]
-"""Gives the lines of `copies.lines_of`, on the device, in order of the current stream."""
+Sender = Callable[[Sequence[Copy]], Lines]
+"""Gives the lines of `copies.lines_of`, on the device, in order of the current stream, until it is
+called again."""
 
 RowSender = Callable[[NDArray[np.int64]], Tensor]
 """Gives the same rows, int64, on the device, in order of the current stream."""
@@ -35,9 +37,15 @@ FIRST_BYTES = 1 << 18
 """Of each buffer: more than 500 encode requests behind 32 facts need in a step. More memory is
 taken when a step needs it, which may wait for the device."""
 
+FIRST_LINES = 1 << 20
+"""Numbers of the lines on the device: of 200,000 tokens and more. As many as a step needs are taken
+when it needs more."""
+
 
 def open_sender(device: torch.device) -> Sender:
-    return PinnedRing(device).lines if device.type == "cuda" else plain_lines
+    if device.type == "cuda":
+        return PinnedRing(device).lines
+    return lambda copies: Lines.of(plain_lines(copies))
 
 
 def open_row_sender(device: torch.device) -> RowSender:
@@ -63,10 +71,13 @@ class PinnedRing:
         self._read = [_new_event() for _ in range(2)]
         self._turn = RING_BUFFERS - 1
         self._expand: Expand | None = None
+        self._lines = torch.empty(0, dtype=torch.int64, device=device)
+        self._room = 0
 
-    def lines(self, copies: Sequence[Copy]) -> Tensor:
+    def lines(self, copies: Sequence[Copy]) -> Lines:
         """See `Sender`. The kernel reads the buffer where it is: so few numbers are across the bus
-        sooner than a copy of them is begun."""
+        sooner than a copy of them is begun. What it makes of them lies where the last ones were,
+        which all kernels before it on the stream have read by then."""
         packed, shape = pack(copies)
         if self._expand is None:
             from inferscale_core.kernels.expand.launch import Expand
@@ -74,7 +85,11 @@ class PinnedRing:
             self._expand = Expand(shape.num_groups, copies[0].block_size)
         buffer = self._next(len(packed))
         buffer.bytes[: len(packed)] = packed
-        return self._expand(buffer.numbers, shape, self._device)
+        if shape.num_numbers > self._room:
+            self._room = max(FIRST_LINES, 1 << (shape.num_numbers - 1).bit_length())
+            self._lines = torch.empty(self._room, dtype=torch.int64, device=self._device)
+        self._expand(buffer.numbers, shape, self._lines)
+        return Lines(self._lines, shape.num_tokens)
 
     def rows(self, rows: NDArray[np.int64]) -> Tensor:
         """See `RowSender`; below `pieces.MAX_ROWS`, as all are."""

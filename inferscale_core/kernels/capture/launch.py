@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inferscale_core.kernels.capture.kernel import capture_kernel
 from inferscale_core.kernels.launching import CacheLaunch, check_copies, common_constants
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE, PagedGroup
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE, Lines, PagedGroup
 
 LAYERS_PER_PROGRAM = 4
 NUM_WARPS = 4
@@ -35,7 +35,7 @@ def capture(
     engine computed the token. Raises ValueError as `compose` does.
     """
     check_copies(rows, copies, cache_line)
-    prepare_capture(rows, groups, cache_line)(copies)
+    prepare_capture(rows, groups, cache_line)(Lines.of(copies))
 
 
 def _constants(group: PagedGroup) -> dict[str, Any]:

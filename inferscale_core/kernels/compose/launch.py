@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inferscale_core.kernels.compose.kernel import compose_kernel
 from inferscale_core.kernels.launching import CacheLaunch, check_copies, common_constants
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE, PagedGroup
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE, Lines, PagedGroup
 
 LAYERS_PER_PROGRAM = 4
 NUM_WARPS = 4
@@ -37,7 +37,7 @@ def compose(
     dtype or stride that the kernel cannot take.
     """
     check_copies(rows, copies, cache_line)
-    prepare_compose(rows, groups, cache_line)(copies)
+    prepare_compose(rows, groups, cache_line)(Lines.of(copies))
 
 
 def _constants(group: PagedGroup) -> dict[str, Any]:

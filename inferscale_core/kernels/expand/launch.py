@@ -35,11 +35,10 @@ class Expand:
         }
         self._kernel = Prepared(expand_kernel, constants, NUM_WARPS)
 
-    def __call__(self, packed: Tensor, shape: PackedShape, device: torch.device) -> Tensor:
-        """As `expand`, on `device`. packed: int32, shape.length numbers or more, on the device or
-        in pinned memory, where the device reads it."""
-        size = (shape.num_lines, shape.num_tokens)
-        lines = torch.empty(size, dtype=torch.int64, device=device)
+    def __call__(self, packed: Tensor, shape: PackedShape, lines: Tensor) -> None:
+        """packed: int32, shape.length numbers or more, on the device or in pinned memory, where the
+        device reads it. lines: int64, contiguous, on the device: the first shape.num_numbers of its
+        numbers are written, as `Lines` has them."""
         self._kernel(
             (shape.num_requests, triton.cdiv(shape.max_pieces, PIECES_PER_PROGRAM)),
             packed,
@@ -49,7 +48,6 @@ class Expand:
             shape.num_blocks,
             shape.num_tokens,
         )
-        return lines
 
 
 def expand(packed: Tensor, shape: PackedShape, block_size: int) -> Tensor:
@@ -57,4 +55,7 @@ def expand(packed: Tensor, shape: PackedShape, block_size: int) -> Tensor:
     if packed.dtype != torch.int32 or packed.shape != (shape.length,):
         wanted = f"int32 [{shape.length}]"
         raise ValueError(f"packed copies must be {wanted}, not {packed.dtype} {[*packed.shape]}")
-    return Expand(shape.num_groups, block_size)(packed, shape, packed.device)
+    size = (shape.num_lines, shape.num_tokens)
+    lines = torch.empty(size, dtype=torch.int64, device=packed.device)
+    Expand(shape.num_groups, block_size)(packed, shape, lines)
+    return lines

@@ -46,6 +46,11 @@ class PackedShape(msgspec.Struct, frozen=True, gc=False):
     def num_lines(self) -> int:
         return FIRST_CACHE_LINE + self.num_groups
 
+    @property
+    def num_numbers(self) -> int:
+        """Of the lines that are made of it."""
+        return self.num_lines * self.num_tokens
+
     def parts(self, packed: Ints) -> tuple[Ints, Ints, Ints]:
         """Views of pieces, requests and block ids, each with its shape."""
         first_request = PIECE_FIELDS * self.num_pieces

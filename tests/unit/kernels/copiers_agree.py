@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inferscale_core.kernels.paged import PAD_SLOT
+from inferscale_core.kernels.paged import PAD_SLOT, Lines
 from inferscale_core.kv.cache_codes import decode, encode
 from inferscale_core.kv.quantise import unpack_part
 from inferscale_core.kv.rope import RotaryTable
@@ -76,7 +76,7 @@ def tables(device: str) -> list[RotaryTable]:
     return [made[shape.head_dim] for shape in SHAPES]
 
 
-def lines(blocks: range, positions: int, device: str) -> Tensor:
+def lines(blocks: range, positions: int, device: str) -> Lines:
     """Two requests; the second group holds no block any more for the first tokens of each."""
     made = []
     for request, count in enumerate((5, 9)):
@@ -85,7 +85,7 @@ def lines(blocks: range, positions: int, device: str) -> Tensor:
         cache_slots = np.stack([slots, np.where(tokens < 2, PAD_SLOT, slots + 1)])
         rows = 10 * request + tokens
         made.append(np.vstack([rows, 3 + tokens, positions + tokens, cache_slots]))
-    return torch.from_numpy(np.concatenate(made, axis=1)).to(device)
+    return Lines.of(torch.from_numpy(np.concatenate(made, axis=1)).to(device))
 
 
 def moved(make: Any, storage: Storage, dtype: torch.dtype, device: str) -> tuple[Arena, list[Any]]:

@@ -36,7 +36,7 @@ def main() -> None:
             # As a rank does it: out of pinned memory, many steps one behind the other.
             ring = PinnedRing(torch.device(device))
             parts = [copies[number % len(copies) :] for number in range(3 * RING_BUFFERS)]
-            many = [ring.lines(part) for part in parts]
+            many = [ring.lines(part).tensor(num_groups).clone() for part in parts]
             for part, made_of_it in zip(parts, many, strict=True):
                 assert torch.equal(made_of_it.cpu(), plain_lines(part)), (num_groups, shape)
         count, most = count + 1, max(most, shape.max_pieces)

@@ -78,7 +78,8 @@ def test_a_buffer_is_not_written_while_the_device_still_reads_it() -> None:
             busy = busy @ busy * 1e-4
         made = [random_copy(numbers) for _ in range(40)]
         expected = np.concatenate([lines for _, lines in made], axis=1)
-        sent.append((ring.lines([one for one, _ in made]), expected))
+        lines = ring.lines([one for one, _ in made]).tensor(num_groups=2)
+        sent.append((lines.clone(), expected))
     for lines, expected in sent:
         assert np.array_equal(lines.cpu().numpy(), expected)
 
