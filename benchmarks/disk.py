@@ -30,7 +30,7 @@ ROW_BYTES = {"Llama-3.1-8B": 128 << 10, "Qwen2.5-1.5B": 28 << 10}
 """Of one token in bfloat16."""
 
 NUM_PREFIX_KEYS = 33
-"""Neighbours of the default recipe, and the header."""
+"""Of a chunk of `progressive-32`, and the header: twice as many neighbours as the default has."""
 
 SCOPE = UserScope("benchmark/someone")
 SECRET = StoreSecret.from_token("benchmark")

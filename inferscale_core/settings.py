@@ -272,7 +272,7 @@ class EngineSettings(_Section):
 
 
 class RecipeSettings(_Section):
-    name: str = "progressive-32-arrival"
+    name: str = "progressive-16-arrival-chapters"
     """How chunks are encoded: a name from docs/recipes.md, or the path of a file (.toml or .json)
     with a recipe of one's own."""
 

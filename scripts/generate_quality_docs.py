@@ -19,7 +19,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from inferscale_core.memory.recipes import DEFAULT_RECIPE  # noqa: E402
 from services.evaluation.figures import Row  # noqa: E402
 from services.evaluation.judged import judged_table  # noqa: E402
 from services.evaluation.report import (  # noqa: E402
@@ -36,6 +35,9 @@ from services.evaluation.targets import targets_table  # noqa: E402
 ROWS = ROOT / "benchmarks" / "results" / "quality.json"
 PAGE = ROOT / "docs" / "quality.md"
 NOT_TRAINED_TO_ANSWER = {"gemma3-270m"}
+COMPARED_WITH = "progressive-32-arrival"
+"""The default of the time when recipes were asked beside each other."""
+
 NONE_YET = "No rows are committed yet.\n"
 _PLACE = re.compile(r"(<!-- (targets|rows) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _CHOICES = {"--recipes", "--storage", "--k"}
@@ -134,7 +136,7 @@ def _at_every_k(rows: Sequence[Row]) -> list[Row]:
 
 
 def _with_telling_comparisons(rows: Sequence[Row]) -> list[Row]:
-    """Each row compared with the default recipe and with the one whose name its own goes on from;
+    """Each row compared with COMPARED_WITH and with the one whose name its own goes on from;
     in few bits with its own recipe. With all others where neither was compared. No pair twice."""
     told: set[frozenset[tuple[str, str, int]]] = set()
     telling = []
@@ -153,7 +155,7 @@ def _telling(row: Row, names: Iterable[str]) -> list[str]:
     if not _is_unquantised(row) and row["recipe"] in names:
         return [row["recipe"]]
     bases = [name for name in names if row["recipe"].startswith(f"{name}-")]
-    wanted = {DEFAULT_RECIPE.name, max(bases, key=len, default="")}
+    wanted = {COMPARED_WITH, max(bases, key=len, default="")}
     return [name for name in names if name in wanted] or list(names)
 
 

@@ -2,7 +2,7 @@
 
 Progressive injection encodes a fact behind the serving header and related earlier facts of its
 user, read from their stored KV. The windows of arXiv 2607.27090 encode it behind the conversation
-turns before its source. docs/decisions/0017-order-of-arrival.md has the measurements behind the
+turns before its source. docs/decisions/0018-sixteen-in-chapters.md has the measurements behind the
 default, docs/recipes.md says what every field does.
 """
 
@@ -185,13 +185,20 @@ def _progressive(num_neighbours: int) -> Recipe:
     return Recipe(f"progressive-{num_neighbours}", num_neighbours=num_neighbours)
 
 
-DEFAULT_RECIPE = Recipe("progressive-32-arrival", num_neighbours=32, fact_order=FactOrder.ARRIVAL)
+DEFAULT_RECIPE = Recipe(
+    "progressive-16-arrival-chapters",
+    num_neighbours=16,
+    fact_order=FactOrder.ARRIVAL,
+    chapter=512,
+)
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         DEFAULT_RECIPE,
-        replace(DEFAULT_RECIPE, name="progressive-16-arrival", num_neighbours=16),
+        replace(DEFAULT_RECIPE, name="progressive-16-arrival", chapter=None),
+        replace(DEFAULT_RECIPE, name="progressive-32-arrival-chapters", num_neighbours=32),
+        replace(DEFAULT_RECIPE, name="progressive-32-arrival", num_neighbours=32, chapter=None),
         _progressive(32),
         _progressive(16),
         _progressive(8),
@@ -202,7 +209,6 @@ RECIPES: dict[str, Recipe] = {
             num_recent=16,
             fact_order=FactOrder.ARRIVAL,
         ),
-        replace(DEFAULT_RECIPE, name="progressive-32-arrival-chapters", chapter=512),
         Recipe("progressive-32-chapters", num_neighbours=32, chapter=512),
         Recipe("progressive-32-depth-8", num_neighbours=32, max_depth=8),
         Recipe("neighbours-32-as-text", num_neighbours=32, facts_as=PrefixFacts.TEXT),

@@ -32,6 +32,9 @@ _HEAD = (
     *(f"NLL, k = {k}" for k in AT_K),
     f"F1 above `{WINDOW}`, k = {WINDOW_K}",
 )
+IN_ONE_CHAPTER = "progressive-16-arrival"
+"""As the default encodes users of one chapter, as which it was asked."""
+
 _ABSENT, _NOT_COMPARED = "–", "not compared"
 
 
@@ -76,17 +79,25 @@ def _line(
         *(_nll(by_k.get(k), marked) for k in AT_K),
         _above_window(by_k.get(WINDOW_K), marked, is_window=way[0] == WINDOW),
     ]
-    mark = " (default)" if way == (DEFAULT_RECIPE.name, DEFAULT_RECIPE.storage) else ""
-    start = [f"`{way[0]}`{mark}", way[1], str(marked.missed)]
+    start = [f"`{way[0]}`{_mark(*way)}", way[1], str(marked.missed)]
     return (len(set(AT_K) - by_k.keys()), marked.missed), f"| {' | '.join(start + cells)} |"
+
+
+def _mark(recipe: str, storage: str) -> str:
+    if storage != DEFAULT_RECIPE.storage:
+        return ""
+    marks = {DEFAULT_RECIPE.name: " (default)", IN_ONE_CHAPTER: " (default, one chapter)"}
+    return marks.get(recipe, "")
 
 
 def _f1(row: Row | None, marked: _Marks) -> str:
     if row is None:
         return _ABSENT
     mean, (low, high) = row["f1_to_text"], row["f1_to_text_interval"]
-    end = marked.of_f1(_points(low), low > -MAX_F1_LOSS_OF_INTERVAL)
-    return f"{marked.of_f1(_points(mean), mean >= -MAX_F1_LOSS)} [{end}, {_points(high)}]"
+    digits = row.get("digits", 4)
+    end = marked.of_f1(_points(low, digits), low > -MAX_F1_LOSS_OF_INTERVAL)
+    loss = marked.of_f1(_points(mean, digits), mean >= -MAX_F1_LOSS)
+    return f"{loss} [{end}, {_points(high, digits)}]"
 
 
 def _nll(row: Row | None, marked: _Marks) -> str:
@@ -107,6 +118,6 @@ def _above_window(row: Row | None, marked: _Marks, *, is_window: bool) -> str:
     return f"{marked.of_f1(_points(mean), mean >= MIN_F1_OVER_WINDOW)} [{end}, {_points(high)}]"
 
 
-def _points(share: float) -> str:
-    """Of F1, in hundredths."""
-    return f"{100 * share:+.2f}"
+def _points(share: float, digits: int = 4) -> str:
+    """Of F1, in hundredths. digits: that are known of the share behind the point."""
+    return f"{100 * share:+.{digits - 2}f}"

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from inferscale_core.memory.recipes import DEFAULT_RECIPE
+from inferscale_core.memory.recipes import DEFAULT_RECIPE, recipe_by_name
 from services.evaluation.figures import Row
-from services.evaluation.targets import targets_table
+from services.evaluation.targets import IN_ONE_CHAPTER, targets_table
 
 
 def row(
@@ -77,6 +78,17 @@ def test_the_default_is_marked_in_its_own_storage_alone() -> None:
     table = targets_table([row(DEFAULT_RECIPE.name), row(DEFAULT_RECIPE.name, dtype="int8")])
     assert cells(table)[0] == f"`{DEFAULT_RECIPE.name}` (default)"
     assert cells(table, 1)[0] == f"`{DEFAULT_RECIPE.name}`"
+
+
+def test_what_the_default_is_for_users_of_one_chapter_is_marked_as_that() -> None:
+    assert replace(DEFAULT_RECIPE, chapter=None).hash == recipe_by_name(IN_ONE_CHAPTER).hash
+    [name, *_] = cells(targets_table([row(IN_ONE_CHAPTER)]))
+    assert name == f"`{IN_ONE_CHAPTER}` (default, one chapter)"
+
+
+def test_a_share_of_which_less_is_known_is_told_with_fewer_digits() -> None:
+    table = targets_table([row(f1=-0.021) | {"digits": 3}])
+    assert cells(table)[4] == "**-2.1** [-1.5, +2.0]"
 
 
 def test_without_the_window_there_is_no_table() -> None:

@@ -22,8 +22,6 @@ from inferscale_core.settings import RecipeSettings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "recipes.md"
 
-CHAPTERS = "progressive-32-arrival-chapters"
-
 OTHERS: dict[str, Any] = {
     "with_header": False,
     "num_neighbours": 9,
@@ -84,8 +82,11 @@ def test_a_service_that_names_no_recipe_has_the_default() -> None:
     assert RECIPES[RecipeSettings().name] is DEFAULT_RECIPE
 
 
-def test_the_default_in_chapters_differs_in_these_alone() -> None:
-    assert replace(DEFAULT_RECIPE, chapter=512).hash == RECIPES[CHAPTERS].hash
+@pytest.mark.parametrize(
+    "name", ["progressive-16-arrival", "progressive-32-arrival", "progressive-32"]
+)
+def test_a_recipe_in_chapters_differs_in_these_alone(name: str) -> None:
+    assert replace(RECIPES[name], chapter=512).hash == RECIPES[f"{name}-chapters"].hash
 
 
 def test_every_recipe_by_name_is_another() -> None:

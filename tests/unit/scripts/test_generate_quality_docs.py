@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from inferscale_core.memory.recipes import DEFAULT_RECIPE
 from scripts import generate_quality_docs as quality
 
 TARGETS = "before\n<!-- targets -->\nold\n<!-- end -->\n"
 PAGE = f"{TARGETS}between\n<!-- rows -->\nold\n<!-- end -->\nafter\n"
-DEFAULT = DEFAULT_RECIPE.name
+DEFAULT = quality.COMPARED_WITH
 
 
 def row(recipe: str = "progressive-32", k: int = 20, **changes: Any) -> quality.Row:
