@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ from inferscale_core.kernels.launching import CacheLaunch
 from inferscale_core.kernels.paged import (
     FIRST_CACHE_LINE,
     KernelLayer,
-    Lines,
     Strides,
+    as_list,
     group_layers,
 )
 from inferscale_core.kv.pieces import pieces_of
@@ -44,8 +45,10 @@ from inferscale_core.kv.rope import RotaryTable, rotation, shift, unrotation
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
 from inferscale_core.memory.recipes import Storage
+from inferscale_core.vllm_connector import launches
 from inferscale_core.vllm_connector.copiers import FusedCopier
 from inferscale_core.vllm_connector.copies import Copy
+from inferscale_core.vllm_connector.launches import FEW, FEW_TOKENS, Programs
 from inferscale_core.vllm_connector.layout import PagedLayer
 
 LAYERS, SHAPE, BLOCK, BLOCKS, ROWS = 32, LayerShape(8, 128), 16, 4096, 65536
@@ -61,8 +64,8 @@ LAST_CHUNK = 900
 
 @dataclass(frozen=True)
 class Setup:
-    """origins, places: copies for capture and for compose. The keys have a bias, which costs time:
-    the slower case is measured."""
+    """origins, places: lines of the copies for capture and for compose. The keys have a bias, which
+    costs time: the slower case is measured."""
 
     storage: Storage
     arena: Arena
@@ -110,18 +113,24 @@ def setup(storage: Storage, num_tokens: int) -> Setup:
     )
 
 
-def run_capture(made: Setup) -> None:
-    made.capture(Lines.of(made.origins))
+def replay_of(launch: CacheLaunch, lines: Tensor, programs: Programs) -> Callable[[], None]:
+    """As the service launches it, in a graph."""
+    copies = as_list(lines)
+    launch(copies, programs.tokens)  # Compiled by this.
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch(copies, programs.tokens)
+    return partial(_replay, graph, copies)
 
 
-def run_compose(made: Setup) -> None:
-    made.compose(Lines.of(made.places))
+def _replay(graph: torch.cuda.CUDAGraph, _kept: Tensor) -> None:
+    graph.replay()
 
 
 def check(made: Setup) -> None:
     """Of the first, a middle and the last layer, all tokens."""
-    run_capture(made)
-    run_compose(made)
+    made.capture(as_list(made.origins), FEW.tokens)
+    made.compose(as_list(made.places), FEW.tokens)
     slots, origins, _, here = made.origins
     _, _, places, there = made.places
     for layer in (made.layers[0], made.layers[LAYERS // 2], made.layers[-1]):
@@ -173,7 +182,7 @@ def host_ms(made: Setup) -> float:
     for _ in range(200):
         torch.cuda.synchronize()
         started = time.perf_counter()
-        copier.inject(copier.lines(copies))
+        copier.inject(copies)
         samples.append((time.perf_counter() - started) * 1e3)
     return statistics.median(samples)
 
@@ -201,28 +210,31 @@ def copy_rate() -> float:
 def measure(made: Setup, rate: float) -> dict[str, float | str]:
     num_tokens = made.places.shape[1]
     num_bytes = num_tokens * (made.arena.row_bytes + LAYERS * SHAPE.row_elements * 2)
+    programs = FEW if num_tokens <= FEW_TOKENS else launches.MANY
     return {
         "num_tokens": num_tokens,
         "storage": str(made.storage),
         "layers_per_program": compose_launch.LAYERS_PER_PROGRAM,
         "num_warps": compose_launch.NUM_WARPS,
-        "compose_ms": time_ms(lambda: run_compose(made)),
-        "capture_ms": time_ms(lambda: run_capture(made)),
+        "programs": programs.tokens,
+        "compose_ms": time_ms(replay_of(made.compose, made.places, programs)),
+        "capture_ms": time_ms(replay_of(made.capture, made.origins, programs)),
         "host_ms": host_ms(made),
         "floor_ms": num_bytes / rate / 1e9,
         "copy_tb_per_s": rate,
     }
 
 
-def launches(is_tuning: bool) -> Iterator[None]:
+def each_launch(is_tuning: bool) -> Iterator[None]:
     """Once with what the service launches with, or once with each of other launches."""
     if not is_tuning:
         yield
         return
-    for per_program, num_warps in itertools.product((1, 2, 4, 8), (1, 2, 4, 8)):
+    for per_program, num_warps, tokens in itertools.product((2, 4, 8), (2, 4), (512, 1024, 2048)):
         launch: Any
         for launch in (compose_launch, capture_launch):
             launch.LAYERS_PER_PROGRAM, launch.NUM_WARPS = per_program, num_warps
+        launches.MANY = Programs(launches.MANY.expand, tokens)
         yield
 
 
@@ -239,7 +251,7 @@ def main() -> None:
     torch.cuda.empty_cache()
     rows = []
     for storage, num_tokens in itertools.product(arguments.storages, arguments.sizes):
-        for _ in launches(arguments.tune):
+        for _ in each_launch(arguments.tune):
             made = setup(storage, num_tokens)
             check(made)
             rows.append(measure(made, rate))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +17,9 @@ FIRST_CACHE_LINE = 3
 """Lines of a list of copies: arena slot, origin, position, then cache slots, one line for each KV
 cache group of the engine."""
 
+FIRST_LINE = 16
+"""Where the lines of a list of copies begin."""
+
 PAD_SLOT = -1
 """No slot; skipped."""
 
@@ -25,22 +27,12 @@ NULL_BLOCK = 0
 """Stands where a sliding window has given up a block. Source: vLLM, v1/core/block_pool.py."""
 
 
-class Lines(NamedTuple):
-    """A list of copies, [lines, num_tokens], int64, as of `expand.reference`: the first of the
-    numbers of a contiguous tensor, which may have more, on the arena's device."""
-
-    numbers: Tensor
-    num_tokens: int
-
-    @classmethod
-    def of(cls, lines: Tensor) -> Lines:
-        """lines: [lines, num_tokens], int64, contiguous."""
-        return cls(lines, lines.shape[1])
-
-    def tensor(self, num_groups: int) -> Tensor:
-        """[FIRST_CACHE_LINE + num_groups, num_tokens]; the same memory."""
-        count = FIRST_CACHE_LINE + num_groups
-        return self.numbers.view(-1)[: count * self.num_tokens].view(count, self.num_tokens)
+def as_list(lines: Tensor) -> Tensor:
+    """A list of copies as the kernels read it: int64, the number of its tokens first, and from
+    FIRST_LINE on lines: [lines, num_tokens], int64."""
+    head = lines.new_zeros(FIRST_LINE)
+    head[0] = lines.shape[1]
+    return torch.cat([head, lines.reshape(-1)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -15,30 +15,24 @@ from inferscale_core.kernels.paged import (
     NULL_BLOCK,
     PAD_SLOT,
     KernelLayer,
-    Lines,
     group_layers,
 )
 from inferscale_core.kv.cache_codes import decode
 from inferscale_core.kv.rope import RotaryTable, Turn, rotation, shift, unrotation
 from inferscale_core.kv.storage import Arena
 from inferscale_core.vllm_connector.copies import Copy
+from inferscale_core.vllm_connector.launches import Kernels, open_launches
 from inferscale_core.vllm_connector.layout import PagedLayer
-from inferscale_core.vllm_connector.staging import open_sender, plain_lines
-
-if TYPE_CHECKING:
-    from inferscale_core.kernels.launching import CacheLaunch
+from inferscale_core.vllm_connector.staging import plain_lines
 
 
 class Copier(Protocol):
     """All take what a step copies at once, and issue their work on the current stream."""
 
-    def lines(self, copies: Sequence[Copy]) -> Lines:
-        """Of the copies' tokens; to be used before it is called again."""
-
-    def inject(self, lines: Lines) -> None:
+    def inject(self, copies: Sequence[Copy]) -> None:
         """Arena rows to cache slots, keys moved to their positions."""
 
-    def capture(self, lines: Lines) -> None:
+    def capture(self, copies: Sequence[Copy]) -> None:
         """Cache slots to arena rows, as the arena stores them."""
 
 
@@ -61,12 +55,9 @@ class TorchCopier:
         self._biases = biases or [None] * len(layers)
         self._num_groups = 1 + max(layer.group for layer in layers)
 
-    def lines(self, copies: Sequence[Copy]) -> Lines:
-        return Lines.of(plain_lines(copies).to(self._arena.rows.device))
-
-    def inject(self, lines: Lines) -> None:
+    def inject(self, copies: Sequence[Copy]) -> None:
         is_quantised = self._arena.layout.is_quantised
-        for arena_slots, origins, positions, cache_slots, indices in self._by_group(lines):
+        for arena_slots, origins, positions, cache_slots, indices in self._by_group(copies):
             turns: dict[int, Turn] = {}
             for index in indices:
                 table = self._tables[index]
@@ -79,8 +70,8 @@ class TorchCopier:
                 moved = self._composed(arena_slots, index, turns[id(table)])
                 self.layers[index].write(cache_slots, *moved)
 
-    def capture(self, lines: Lines) -> None:
-        for arena_slots, _, positions, cache_slots, indices in self._by_group(lines):
+    def capture(self, copies: Sequence[Copy]) -> None:
+        for arena_slots, _, positions, cache_slots, indices in self._by_group(copies):
             for index in indices:
                 part = self._captured(cache_slots, index, positions)
                 self._arena.write_part(arena_slots, index, part)
@@ -115,9 +106,11 @@ class TorchCopier:
             self._biases[index],
         )
 
-    def _by_group(self, lines: Lines) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, list[int]]]:
+    def _by_group(
+        self, copies: Sequence[Copy]
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, list[int]]]:
         """For each KV cache group arena slots, origins, positions, cache slots, and its layers."""
-        all_lines = lines.tensor(self._num_groups)
+        all_lines = plain_lines(copies).to(self._arena.rows.device)
         for group in range(self._num_groups):
             own = all_lines[[0, 1, 2, FIRST_CACHE_LINE + group]]
             # The engine's write op reads slots as if contiguous, whatever their strides.
@@ -127,8 +120,8 @@ class TorchCopier:
 
 
 class FusedCopier:
-    """One kernel launch for all alike layers and all requests of a step. On a GPU, and for tests
-    in Triton's interpreter."""
+    """One kernel for all alike layers and all requests of a step, and all kernels of a step in one
+    launch. On a GPU, and for tests in Triton's interpreter."""
 
     def __init__(
         self,
@@ -139,12 +132,12 @@ class FusedCopier:
     ) -> None:
         from inferscale_core.kernels.capture.launch import prepare_capture
         from inferscale_core.kernels.compose.launch import prepare_compose
+        from inferscale_core.kernels.expand.launch import Expand
 
         self.layers = layers
         biases = biases or [None] * len(layers)
         num_groups = 1 + max(layer.group for layer in layers)
-        self._compose: list[CacheLaunch] = []
-        self._capture: list[CacheLaunch] = []
+        compose, capture = [], []
         for group in range(num_groups):
             members = [
                 KernelLayer(i, layer.cache, layer.strides, tables[i], biases[i], layer.scales)
@@ -152,31 +145,19 @@ class FusedCopier:
                 if layer.group == group
             ]
             alike = group_layers(members, arena.layout, layers[0].block_size)
-            self._compose.append(prepare_compose(arena.rows, alike, FIRST_CACHE_LINE + group))
-            self._capture.append(prepare_capture(arena.rows, alike, FIRST_CACHE_LINE + group))
-        self._send = open_sender(arena.rows.device)
-        self._compile(num_groups)
+            compose.append(prepare_compose(arena.rows, alike, FIRST_CACHE_LINE + group))
+            capture.append(prepare_capture(arena.rows, alike, FIRST_CACHE_LINE + group))
+        expand = Expand(num_groups, layers[0].block_size)
+        nothing = self._no_copy(num_groups)
+        self.inject, self.capture = open_launches(
+            [Kernels(expand, compose), Kernels(expand, capture)], arena.rows.device, nothing
+        )
 
-    def lines(self, copies: Sequence[Copy]) -> Lines:
-        return self._send(copies)
-
-    def inject(self, lines: Lines) -> None:
-        for compose in self._compose:
-            compose(lines)
-
-    def capture(self, lines: Lines) -> None:
-        for capture in self._capture:
-            capture(lines)
-
-    def _compile(self, num_groups: int) -> None:
-        """Launch all kernels with a token that they skip: the first request need not wait. Twice,
-        since the second launch goes another way than the first."""
+    def _no_copy(self, num_groups: int) -> Copy:
+        """Of a token that every kernel skips."""
         piece = np.array([0, 1, 0], dtype=np.int32).tobytes()
         block_ids = tuple([NULL_BLOCK] for _ in range(num_groups))
-        for _ in range(2):
-            lines = self.lines([Copy("", 0, 1, piece, block_ids, self.layers[0].block_size)])
-            self.inject(lines)
-            self.capture(lines)
+        return Copy("", 0, 1, piece, block_ids, self.layers[0].block_size)
 
 
 def open_copier(

@@ -95,4 +95,5 @@ def pack(copies: Sequence[Copy]) -> tuple[bytes, PackedShape]:
             block_ids.extend(copy.block_ids[group])
     assert len(block_ids) == num_groups * num_blocks, "groups with other numbers of blocks"
     shape = PackedShape(num_pieces, len(copies), num_groups, num_blocks, num_tokens, max_pieces)
-    return b"".join((*map(_pieces, copies), requests, block_ids)), shape
+    header = array("i", (num_pieces, len(copies), num_blocks, num_tokens, max_pieces))
+    return b"".join((header, *map(_pieces, copies), requests, block_ids)), shape

@@ -8,22 +8,13 @@ the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from inferscale_core.kernels.paged import Lines
-from inferscale_core.vllm_connector.copies import Copy, lines_of, pack
-
-if TYPE_CHECKING:
-    from inferscale_core.kernels.expand.launch import Expand
-
-Sender = Callable[[Sequence[Copy]], Lines]
-"""Gives the lines of `copies.lines_of`, on the device, in order of the current stream, until it is
-called again."""
+from inferscale_core.vllm_connector.copies import Copy, lines_of
 
 RowSender = Callable[[NDArray[np.int64]], Tensor]
 """Gives the same rows, int64, on the device, in order of the current stream."""
@@ -33,19 +24,8 @@ RING_BUFFERS = 16
 half is waited for."""
 
 HALF = RING_BUFFERS // 2
-FIRST_BYTES = 1 << 18
-"""Of each buffer: more than 500 encode requests behind 32 facts need in a step. More memory is
-taken when a step needs it, which may wait for the device."""
-
-FIRST_LINES = 1 << 20
-"""Numbers of the lines on the device: of 200,000 tokens and more. As many as a step needs are taken
-when it needs more."""
-
-
-def open_sender(device: torch.device) -> Sender:
-    if device.type == "cuda":
-        return PinnedRing(device).lines
-    return lambda copies: Lines.of(plain_lines(copies))
+BUFFER_BYTES = 1 << 18
+"""Of each buffer: more than 500 encode requests behind 32 facts need in a step."""
 
 
 def open_row_sender(device: torch.device) -> RowSender:
@@ -67,29 +47,21 @@ class PinnedRing:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._buffers = [_Buffer(FIRST_BYTES) for _ in range(RING_BUFFERS)]
+        self._buffers = [_Buffer(BUFFER_BYTES) for _ in range(RING_BUFFERS)]
         self._read = [_new_event() for _ in range(2)]
         self._turn = RING_BUFFERS - 1
-        self._expand: Expand | None = None
-        self._lines = torch.empty(0, dtype=torch.int64, device=device)
-        self._room = 0
 
-    def lines(self, copies: Sequence[Copy]) -> Lines:
-        """See `Sender`. The kernel reads the buffer where it is: so few numbers are across the bus
-        sooner than a copy of them is begun. What it makes of them lies where the last ones were,
-        which all kernels before it on the stream have read by then."""
-        packed, shape = pack(copies)
-        if self._expand is None:
-            from inferscale_core.kernels.expand.launch import Expand
+    @property
+    def buffers(self) -> list[Tensor]:
+        """int32, pinned, in the order in which they are lent; the same ones as long as none is to
+        hold more than BUFFER_BYTES."""
+        return [buffer.numbers for buffer in self._buffers]
 
-            self._expand = Expand(shape.num_groups, copies[0].block_size)
-        buffer = self._next(len(packed))
-        buffer.bytes[: len(packed)] = packed
-        if shape.num_numbers > self._room:
-            self._room = max(FIRST_LINES, 1 << (shape.num_numbers - 1).bit_length())
-            self._lines = torch.empty(self._room, dtype=torch.int64, device=self._device)
-        self._expand(buffer.numbers, shape, self._lines)
-        return Lines(self._lines, shape.num_tokens)
+    def fill(self, content: bytes) -> int:
+        """The number of the buffer that holds it now. For kernels that read it where it is: so few
+        numbers are across the bus sooner than a copy of them is begun."""
+        self._next(len(content)).bytes[: len(content)] = content
+        return self._turn
 
     def rows(self, rows: NDArray[np.int64]) -> Tensor:
         """See `RowSender`; below `pieces.MAX_ROWS`, as all are."""
@@ -99,7 +71,8 @@ class PinnedRing:
         return numbers.to(self._device, non_blocking=True).long()
 
     def _next(self, num_bytes: int) -> _Buffer:
-        """The buffer whose turn it is: the device has read it, and it is large enough."""
+        """The buffer whose turn it is: the device has read it, and it is large enough. More memory
+        is taken when needed, which may wait for the device."""
         self._turn = (self._turn + 1) % RING_BUFFERS
         half, within = divmod(self._turn, HALF)
         if within == 0:

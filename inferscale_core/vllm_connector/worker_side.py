@@ -155,8 +155,7 @@ class WorkerSide:
             self.arena.zero(self._send_rows(step.zero))
         if step.inject:
             started = time.perf_counter()
-            copier = self._started_copier
-            copier.inject(copier.lines(step.inject))
+            self._started_copier.inject(step.inject)
             self._inject_ms[step.step_id] = (time.perf_counter() - started) * 1e3
         if step.tier_ops:
             assert self._mover is not None, "the scheduler side has tiers that this rank lacks"
@@ -166,8 +165,7 @@ class WorkerSide:
         if step.step_id == 0:
             return
         if step.capture:
-            copier = self._started_copier
-            copier.capture(copier.lines(step.capture))
+            self._started_copier.capture(step.capture)
             if self._meter is not None:
                 self._meter.add(step.capture)
 

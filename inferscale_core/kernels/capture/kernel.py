@@ -1,6 +1,7 @@
 """Capture for all layers and all requests of a step in one launch.
 
-One program copies one token of LAYERS_PER_PROGRAM layers from the engine's cache to its arena row:
+As many programs as are launched share the tokens; each copies one at a time, of LAYERS_PER_PROGRAM
+layers, from the engine's cache to its arena row:
 bitwise for cache storage, else un-rotated and quantised head by head, without its bias where that
 leaves less to keep, as `kv.quantise` does. Bytes: each slot is read once (a key's partner again,
 from L1), each row written once.
@@ -20,7 +21,7 @@ from inferscale_core.kernels.codes.kernel import (
 )
 
 
-@triton.jit(do_not_specialize=["cache_line", "num_tokens"])  # No compiling while serving.
+@triton.jit(do_not_specialize=["cache_line"])
 def capture_kernel(
     rows_ptr,
     cache_ptrs_ptr,
@@ -31,7 +32,6 @@ def capture_kernel(
     bias_ptr,
     copies_ptr,
     cache_line,
-    num_tokens,
     num_layers,
     stride_row,
     stride_block,
@@ -52,95 +52,98 @@ def capture_kernel(
     CACHE_IS_FP8: tl.constexpr,
     ROW_ALIGNMENT: tl.constexpr,
     CACHE_ALIGNMENT: tl.constexpr,
+    FIRST_LINE: tl.constexpr,
     LAYERS_PER_PROGRAM: tl.constexpr,
     HEADS_PAD: tl.constexpr,
     DIM_PAD: tl.constexpr,
     HALF_PAD: tl.constexpr,
 ):
     """As of `compose_kernel`; the origin is not read."""
-    token = tl.program_id(0).to(tl.int64)
+    num_tokens = tl.load(copies_ptr)
+    lines_ptr = copies_ptr + FIRST_LINE
     first_layer = tl.program_id(1) * LAYERS_PER_PROGRAM
-    arena_slot = tl.load(copies_ptr + token)
-    cache_slot = tl.load(copies_ptr + cache_line * num_tokens + token)
-    if cache_slot < 0:
-        return
-    row = rows_ptr + arena_slot * stride_row
-    place = (cache_slot // BLOCK_SIZE) * stride_block + (cache_slot % BLOCK_SIZE) * stride_token
     head = tl.arange(0, HEADS_PAD)[:, None].to(tl.int64)  # [HEADS_PAD, 1]
     dim = tl.arange(0, DIM_PAD)[None, :]  # [1, DIM_PAD]
     inside = (head < NUM_HEADS) & (dim < HEAD_DIM)
-    for step in tl.static_range(LAYERS_PER_PROGRAM):
-        layer = first_layer + step
-        if layer < num_layers:
-            offset = tl.multiple_of(tl.load(row_offsets_ptr + layer), ROW_ALIGNMENT)
-            target = row + offset
-            cache = tl.load(cache_ptrs_ptr + layer).to(tl.pointer_type(CACHE_TYPE))
-            key_in = tl.multiple_of(cache, CACHE_ALIGNMENT) + place + head * stride_head
-            value_in = key_in + value_offset
-            if STORAGE == "cache":
-                key_out = target + head * HEAD_DIM + dim
-                key = tl.load(key_in + dim * stride_dim, mask=inside, other=0)
-                tl.store(key_out, key, mask=inside)
-                value = tl.load(value_in + dim * stride_dim, mask=inside, other=0)
-                tl.store(key_out + NUM_HEADS * HEAD_DIM, value, mask=inside)
-            else:
-                key_scale = 1.0
-                value_scale = 1.0
-                if CACHE_IS_FP8:
-                    key_scale = tl.load(cache_scales_ptr + 2 * layer)
-                    value_scale = tl.load(cache_scales_ptr + 2 * layer + 1)
-                position = tl.load(copies_ptr + 2 * num_tokens + token)
-                angle = position * (ROTARY_DIM // 2)
-                cos = tl.load(cos_ptrs_ptr + layer).to(tl.pointer_type(tl.float32)) + angle
-                sin = tl.load(sin_ptrs_ptr + layer).to(tl.pointer_type(tl.float32)) + angle
-                bias = bias_ptr + (layer * NUM_HEADS + head) * HEAD_DIM
-                value_out = target + NUM_HEADS * PAYLOAD
-                scales = (target + 2 * NUM_HEADS * PAYLOAD).to(tl.pointer_type(tl.float16))
-                value_scales = scales + NUM_HEADS * NUM_SCALES
-                if STORAGE == "int4":
-                    width: tl.constexpr = (HEAD_DIM + 1) // 2
-                    low = tl.arange(0, HALF_PAD)[None, :]  # [1, HALF_PAD]
-                    high = low + width
-                    low_mask = (head < NUM_HEADS) & (low < width)
-                    high_mask = (head < NUM_HEADS) & (low < width) & (high < HEAD_DIM)
-                    key_low = _unrotated(
-                        key_in, stride_dim, low, low_mask, cos, sin, key_scale,
-                        ROTARY_DIM, IS_NEOX, CACHE_IS_FP8,
-                    )  # fmt: skip
-                    key_high = _unrotated(
-                        key_in, stride_dim, high, high_mask, cos, sin, key_scale,
-                        ROTARY_DIM, IS_NEOX, CACHE_IS_FP8,
-                    )  # fmt: skip
-                    value_low = load_cached(
-                        value_in + low * stride_dim, value_scale, low_mask, CACHE_IS_FP8
-                    )
-                    value_high = load_cached(
-                        value_in + high * stride_dim, value_scale, high_mask, CACHE_IS_FP8
-                    )
-                    _store_int4(
-                        target, scales, bias, head, low, key_low, key_high, low_mask, high_mask,
-                        NUM_HEADS, HEAD_DIM, HAS_BIAS,
-                    )  # fmt: skip
-                    _store_int4(
-                        value_out, value_scales, bias, head, low, value_low, value_high, low_mask,
-                        high_mask, NUM_HEADS, HEAD_DIM, False,
-                    )  # fmt: skip
-                else:
-                    key = _unrotated(
-                        key_in, stride_dim, dim, inside, cos, sin, key_scale,
-                        ROTARY_DIM, IS_NEOX, CACHE_IS_FP8,
-                    )  # fmt: skip
-                    value = load_cached(
-                        value_in + dim * stride_dim, value_scale, inside, CACHE_IS_FP8
-                    )
-                    _store_by_head(
-                        target, scales, bias, head, dim, key, inside,
-                        NUM_HEADS, HEAD_DIM, STORAGE, HAS_BIAS,
-                    )  # fmt: skip
-                    _store_by_head(
-                        value_out, value_scales, bias, head, dim, value, inside,
-                        NUM_HEADS, HEAD_DIM, STORAGE, False,
-                    )  # fmt: skip
+    for token in range(tl.program_id(0), num_tokens, tl.num_programs(0)):
+        arena_slot = tl.load(lines_ptr + token)
+        cache_slot = tl.load(lines_ptr + cache_line * num_tokens + token)
+        if cache_slot >= 0:
+            row = rows_ptr + arena_slot * stride_row
+            place = (cache_slot // BLOCK_SIZE) * stride_block
+            place += (cache_slot % BLOCK_SIZE) * stride_token
+            for step in tl.static_range(LAYERS_PER_PROGRAM):
+                layer = first_layer + step
+                if layer < num_layers:
+                    offset = tl.multiple_of(tl.load(row_offsets_ptr + layer), ROW_ALIGNMENT)
+                    target = row + offset
+                    cache = tl.load(cache_ptrs_ptr + layer).to(tl.pointer_type(CACHE_TYPE))
+                    key_in = tl.multiple_of(cache, CACHE_ALIGNMENT) + place + head * stride_head
+                    value_in = key_in + value_offset
+                    if STORAGE == "cache":
+                        key_out = target + head * HEAD_DIM + dim
+                        key = tl.load(key_in + dim * stride_dim, mask=inside, other=0)
+                        tl.store(key_out, key, mask=inside)
+                        value = tl.load(value_in + dim * stride_dim, mask=inside, other=0)
+                        tl.store(key_out + NUM_HEADS * HEAD_DIM, value, mask=inside)
+                    else:
+                        key_scale = 1.0
+                        value_scale = 1.0
+                        if CACHE_IS_FP8:
+                            key_scale = tl.load(cache_scales_ptr + 2 * layer)
+                            value_scale = tl.load(cache_scales_ptr + 2 * layer + 1)
+                        position = tl.load(lines_ptr + 2 * num_tokens + token)
+                        angle = position * (ROTARY_DIM // 2)
+                        cos = tl.load(cos_ptrs_ptr + layer).to(tl.pointer_type(tl.float32)) + angle
+                        sin = tl.load(sin_ptrs_ptr + layer).to(tl.pointer_type(tl.float32)) + angle
+                        bias = bias_ptr + (layer * NUM_HEADS + head) * HEAD_DIM
+                        value_out = target + NUM_HEADS * PAYLOAD
+                        scales = (target + 2 * NUM_HEADS * PAYLOAD).to(tl.pointer_type(tl.float16))
+                        value_scales = scales + NUM_HEADS * NUM_SCALES
+                        if STORAGE == "int4":
+                            width: tl.constexpr = (HEAD_DIM + 1) // 2
+                            low = tl.arange(0, HALF_PAD)[None, :]  # [1, HALF_PAD]
+                            high = low + width
+                            low_mask = (head < NUM_HEADS) & (low < width)
+                            high_mask = (head < NUM_HEADS) & (low < width) & (high < HEAD_DIM)
+                            key_low = _unrotated(
+                                key_in, stride_dim, low, low_mask, cos, sin, key_scale,
+                                ROTARY_DIM, IS_NEOX, CACHE_IS_FP8,
+                            )  # fmt: skip
+                            key_high = _unrotated(
+                                key_in, stride_dim, high, high_mask, cos, sin, key_scale,
+                                ROTARY_DIM, IS_NEOX, CACHE_IS_FP8,
+                            )  # fmt: skip
+                            value_low = load_cached(
+                                value_in + low * stride_dim, value_scale, low_mask, CACHE_IS_FP8
+                            )
+                            value_high = load_cached(
+                                value_in + high * stride_dim, value_scale, high_mask, CACHE_IS_FP8
+                            )
+                            _store_int4(
+                                target, scales, bias, head, low, key_low, key_high,
+                                low_mask, high_mask, NUM_HEADS, HEAD_DIM, HAS_BIAS,
+                            )  # fmt: skip
+                            _store_int4(
+                                value_out, value_scales, bias, head, low, value_low, value_high,
+                                low_mask, high_mask, NUM_HEADS, HEAD_DIM, False,
+                            )  # fmt: skip
+                        else:
+                            key = _unrotated(
+                                key_in, stride_dim, dim, inside, cos, sin, key_scale,
+                                ROTARY_DIM, IS_NEOX, CACHE_IS_FP8,
+                            )  # fmt: skip
+                            value = load_cached(
+                                value_in + dim * stride_dim, value_scale, inside, CACHE_IS_FP8
+                            )
+                            _store_by_head(
+                                target, scales, bias, head, dim, key, inside,
+                                NUM_HEADS, HEAD_DIM, STORAGE, HAS_BIAS,
+                            )  # fmt: skip
+                            _store_by_head(
+                                value_out, value_scales, bias, head, dim, value, inside,
+                                NUM_HEADS, HEAD_DIM, STORAGE, False,
+                            )  # fmt: skip
 
 
 @triton.jit

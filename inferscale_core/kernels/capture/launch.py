@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inferscale_core.kernels.capture.kernel import capture_kernel
 from inferscale_core.kernels.launching import CacheLaunch, check_copies, common_constants
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE, Lines, PagedGroup
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE, PagedGroup
 
 LAYERS_PER_PROGRAM = 4
 NUM_WARPS = 4
@@ -28,14 +28,15 @@ def capture(
     groups: Sequence[PagedGroup],
     copies: Tensor,
     cache_line: int = FIRST_CACHE_LINE,
+    num_programs: int = 4,
 ) -> None:
     """Store tokens of the engine's caches in arena rows; one launch per group.
 
-    rows, copies, cache_line: as of `compose`; the origin is ignored, and the position is where the
-    engine computed the token. Raises ValueError as `compose` does.
+    rows, copies, cache_line, num_programs: as of `compose`; the origin is ignored, and the position
+    is where the engine computed the token. Raises ValueError as `compose` does.
     """
-    check_copies(rows, copies, cache_line)
-    prepare_capture(rows, groups, cache_line)(Lines.of(copies))
+    check_copies(rows, copies)
+    prepare_capture(rows, groups, cache_line)(copies, num_programs)
 
 
 def _constants(group: PagedGroup) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inferscale_core.kernels.compose.kernel import compose_kernel
 from inferscale_core.kernels.launching import CacheLaunch, check_copies, common_constants
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE, Lines, PagedGroup
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE, PagedGroup
 
 LAYERS_PER_PROGRAM = 4
 NUM_WARPS = 4
@@ -28,16 +28,17 @@ def compose(
     groups: Sequence[PagedGroup],
     copies: Tensor,
     cache_line: int = FIRST_CACHE_LINE,
+    num_programs: int = 4,
 ) -> None:
     """Write chunks into the engine's caches at their serving positions; one launch per group.
 
-    rows: [num_rows, row elements], the arena. copies: [lines, num_tokens], int64, on the same
-    device: arena slot, origin (ignored for quantised rows), position, and in line cache_line the
-    cache slot; a token whose cache slot is negative is skipped. Raises ValueError for a shape,
-    dtype or stride that the kernel cannot take.
+    rows: [num_rows, row elements], the arena. copies: int64, see `paged.as_list`, on the same
+    device; its lines hold arena slot, origin (ignored for quantised rows), position, and in line
+    cache_line the cache slot; a token whose cache slot is negative is skipped. num_programs: see
+    `CacheLaunch`. Raises ValueError for a shape, dtype or stride that the kernel cannot take.
     """
-    check_copies(rows, copies, cache_line)
-    prepare_compose(rows, groups, cache_line)(Lines.of(copies))
+    check_copies(rows, copies)
+    prepare_compose(rows, groups, cache_line)(copies, num_programs)
 
 
 def _constants(group: PagedGroup) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The copies of a step as they go to the device: one vector of int32, many times shorter than the
 lines of their tokens, which are made of it there.
 
+    header     [5]                       num_pieces, num_requests, num_blocks, num_tokens,
+                                         max_pieces
     pieces     [num_pieces, 3]           first arena row, number of tokens, origin of the first
     requests   [num_requests, 5]         first piece, number of pieces, token, position, block
     block ids  [num_groups, num_blocks]  of all requests, one behind the other
@@ -16,9 +18,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from inferscale_core.kernels.paged import FIRST_CACHE_LINE
+from inferscale_core.kernels.paged import FIRST_CACHE_LINE, FIRST_LINE
 from inferscale_core.kv.pieces import PIECE_FIELDS
 
+HEADER_FIELDS = 5
 REQUEST_FIELDS = 5
 
 Ints = NDArray[np.int32]
@@ -37,7 +40,8 @@ class PackedShape(msgspec.Struct, frozen=True, gc=False):
     @property
     def length(self) -> int:
         return (
-            PIECE_FIELDS * self.num_pieces
+            HEADER_FIELDS
+            + PIECE_FIELDS * self.num_pieces
             + REQUEST_FIELDS * self.num_requests
             + self.num_groups * self.num_blocks
         )
@@ -48,15 +52,15 @@ class PackedShape(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def num_numbers(self) -> int:
-        """Of the lines that are made of it."""
-        return self.num_lines * self.num_tokens
+        """Of the list of copies that is made of it, see `paged.as_list`."""
+        return FIRST_LINE + self.num_lines * self.num_tokens
 
     def parts(self, packed: Ints) -> tuple[Ints, Ints, Ints]:
         """Views of pieces, requests and block ids, each with its shape."""
-        first_request = PIECE_FIELDS * self.num_pieces
+        first_request = HEADER_FIELDS + PIECE_FIELDS * self.num_pieces
         first_block = first_request + REQUEST_FIELDS * self.num_requests
         return (
-            packed[:first_request].reshape(-1, PIECE_FIELDS),
+            packed[HEADER_FIELDS:first_request].reshape(-1, PIECE_FIELDS),
             packed[first_request:first_block].reshape(-1, REQUEST_FIELDS),
             packed[first_block : self.length].reshape(self.num_groups, -1),
         )

@@ -9,21 +9,22 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from inferscale_core.kernels.paged import PAD_SLOT, Lines
+from inferscale_core.kernels.paged import NULL_BLOCK
 from inferscale_core.kv.cache_codes import decode, encode
+from inferscale_core.kv.pieces import pieces_of
 from inferscale_core.kv.quantise import unpack_part
 from inferscale_core.kv.rope import RotaryTable
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
 from inferscale_core.memory.recipes import Storage
 from inferscale_core.vllm_connector.copiers import Copier, FusedCopier, TorchCopier
+from inferscale_core.vllm_connector.copies import Copy
 from inferscale_core.vllm_connector.layout import PagedLayer
 
-BLOCKS, BLOCK, ROWS, POSITIONS = 6, 16, 32, 64
+BLOCKS, BLOCK, ROWS, POSITIONS = 11, 16, 32, 64
 SHAPES = (LayerShape(2, 32), LayerShape(1, 64), LayerShape(2, 32), LayerShape(2, 32))
 GROUPS = (0, 1, 1, 0)
 SCALES = (0.2, 0.02)
@@ -76,16 +77,17 @@ def tables(device: str) -> list[RotaryTable]:
     return [made[shape.head_dim] for shape in SHAPES]
 
 
-def lines(blocks: range, positions: int, device: str) -> Lines:
-    """Two requests; the second group holds no block any more for the first tokens of each."""
+def copies(blocks: range, position: int) -> list[Copy]:
+    """Two requests, whose tokens come from position 14 and begin two before the end of a block; the
+    second group holds no block any more for those two."""
+    assert position % BLOCK == BLOCK - 2
     made = []
     for request, count in enumerate((5, 9)):
-        tokens = np.arange(count, dtype=np.int64)
-        slots = blocks[request] * BLOCK + tokens
-        cache_slots = np.stack([slots, np.where(tokens < 2, PAD_SLOT, slots + 1)])
-        rows = 10 * request + tokens
-        made.append(np.vstack([rows, 3 + tokens, positions + tokens, cache_slots]))
-    return Lines.of(torch.from_numpy(np.concatenate(made, axis=1)).to(device))
+        first, second = blocks[2 * request : 2 * request + 2]
+        pieces = pieces_of(range(10 * request, 10 * request + count), 1, count, 14)
+        block_ids = ([first, second], [NULL_BLOCK, first])
+        made.append(Copy("", position, count, pieces, block_ids, BLOCK))
+    return made
 
 
 def moved(make: Any, storage: Storage, dtype: torch.dtype, device: str) -> tuple[Arena, list[Any]]:
@@ -94,8 +96,8 @@ def moved(make: Any, storage: Storage, dtype: torch.dtype, device: str) -> tuple
     paged = layers(dtype, device)
     biases = [BIAS.expand(s.num_kv_heads, s.head_dim).to(device) for s in SHAPES]
     copier: Copier = make(arena, paged, tables(device), biases)
-    copier.capture(lines(range(1, 3), 3, device))
-    copier.inject(lines(range(3, 5), 40, device))
+    copier.capture(copies(range(1, 5), 14))
+    copier.inject(copies(range(5, 9), 46))
     return arena, paged
 
 
@@ -117,7 +119,7 @@ def main() -> None:
                 assert not far.any(), (storage, dtype, index)
                 differs = (seen - wanted).abs() > 1e-4 * wanted.abs().amax()
                 assert float(differs.float().mean()) < 0.01, (storage, dtype, index)
-                assert torch.equal(seen[5], wanted[5]), "a block of nobody's"
+                assert torch.equal(seen[9:], wanted[9:]), "a block of nobody's"
             if storage is Storage.CACHE:
                 assert torch.equal(arena.rows, plain_arena.rows)
             else:

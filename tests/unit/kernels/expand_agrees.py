@@ -12,11 +12,35 @@ import sys
 import numpy as np
 import torch
 
-from inferscale_core.kernels.expand.launch import PIECES_PER_PROGRAM, expand
-from inferscale_core.vllm_connector.copies import pack
+from inferscale_core.kernels.expand.launch import PIECES_PER_PROGRAM, Expand, expand
+from inferscale_core.kernels.paged import FIRST_LINE, as_list
+from inferscale_core.vllm_connector.copies import Copy, pack
+from inferscale_core.vllm_connector.launches import (
+    LIST_NUMBERS,
+    GraphLaunch,
+    Kernels,
+    PlainLaunch,
+)
 from inferscale_core.vllm_connector.staging import RING_BUFFERS, PinnedRing, plain_lines
 from tests.unit.kernels.copy_factory import random_copy
 from tests.unit.kernels.guarded import guarded
+
+
+def check_graphs(copies: list[Copy], num_groups: int, block_size: int) -> None:
+    """As a rank does it: out of pinned memory, many steps one behind the other."""
+    device = torch.device("cuda")
+    kernels = Kernels(Expand(num_groups, block_size), [])
+    plain = PlainLaunch(kernels, device)
+    plain(copies)
+    made = torch.zeros(LIST_NUMBERS, dtype=torch.int64, device=device)
+    launch = GraphLaunch(kernels, PinnedRing(device), made, plain)
+    parts = [copies[number % len(copies) :] for number in range(3 * RING_BUFFERS)]
+    many = []
+    for part in parts:
+        launch(part)
+        many.append(made.clone())
+    for part, numbers in zip(parts, many, strict=True):
+        assert torch.equal(numbers[: len(wanted := as_list(plain_lines(part)))].cpu(), wanted)
 
 
 def main() -> None:
@@ -29,16 +53,13 @@ def main() -> None:
         copies = [one for one, _ in made]
         packed, shape = pack(copies)
         sent = torch.frombuffer(bytearray(packed), dtype=torch.int32).to(device)
-        lines = expand(guarded(sent), shape, block_size)
+        made_of_it = expand(guarded(sent), shape, block_size).cpu().numpy()
         expected = np.concatenate([wanted for _, wanted in made], axis=1)
-        assert np.array_equal(lines.cpu().numpy(), expected), (num_groups, block_size, shape)
+        assert made_of_it[0] == shape.num_tokens
+        found = made_of_it[FIRST_LINE:].reshape(expected.shape)
+        assert np.array_equal(found, expected), (num_groups, block_size, shape)
         if device == "cuda":
-            # As a rank does it: out of pinned memory, many steps one behind the other.
-            ring = PinnedRing(torch.device(device))
-            parts = [copies[number % len(copies) :] for number in range(3 * RING_BUFFERS)]
-            many = [ring.lines(part).tensor(num_groups).clone() for part in parts]
-            for part, made_of_it in zip(parts, many, strict=True):
-                assert torch.equal(made_of_it.cpu(), plain_lines(part)), (num_groups, shape)
+            check_graphs(copies, num_groups, block_size)
         count, most = count + 1, max(most, shape.max_pieces)
     assert most > 2 * PIECES_PER_PROGRAM, "several programs were to share a request"
     print(f"{count} steps agree")

@@ -18,7 +18,7 @@ from inferscale_core.kernels.capture.launch import capture
 from inferscale_core.kernels.capture.reference import capture_quantised, capture_rows
 from inferscale_core.kernels.compose.launch import compose
 from inferscale_core.kernels.compose.reference import compose_layer, compose_quantised
-from inferscale_core.kernels.paged import KernelLayer, PagedGroup, Strides, group_layers
+from inferscale_core.kernels.paged import KernelLayer, PagedGroup, Strides, as_list, group_layers
 from inferscale_core.kv.cache_codes import decode, encode
 from inferscale_core.kv.quantise import unpack_part
 from inferscale_core.kv.rope import RotaryTable, apply, rotation, shift, unrotation
@@ -131,7 +131,7 @@ class Bench:
         """With padding before and after, which names a row and a position that exist."""
         lines = torch.stack([self.arena_slots, self.origins, positions, self.cache_slots])
         padding = torch.tensor([[0], [0], [0], [-1]], device=self.case.device)
-        return guarded(torch.cat([padding, lines, padding], dim=1))
+        return guarded(as_list(torch.cat([padding, lines, padding], dim=1)))
 
     def clear(self) -> None:
         for layer in self.layers:

@@ -17,7 +17,7 @@ import inferscale_core.kernels.capture.launch as capture_launch
 import inferscale_core.kernels.compose.launch as compose_launch
 import inferscale_core.kernels.expand.launch as expand_launch
 from inferscale_core.kernels.expand.kernel import expand_kernel
-from inferscale_core.kernels.paged import KernelLayer, Strides, group_layers
+from inferscale_core.kernels.paged import KernelLayer, Strides, as_list, group_layers
 from inferscale_core.kv.rope import RotaryTable
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
@@ -91,7 +91,7 @@ def test_what_moves_chunks_compiles(
         (1.0, 1.0) if dtype == torch.uint8 else None,
     )
     groups = group_layers([layer], arena.layout, BLOCK)
-    getattr(launch, name)(arena.rows, groups, torch.zeros(4, 1, dtype=torch.int64))
+    getattr(launch, name)(arena.rows, groups, as_list(torch.zeros(4, 1, dtype=torch.int64)))
     assert [bool(program.asm["cubin"]) for program in compiling.programs] == [True]
 
 

@@ -169,13 +169,13 @@ def test_the_copier_follows_each_group_and_leaves_other_slots_alone() -> None:
     for layer in layers:
         slots = torch.from_numpy(copy.cache_slots[layer.group])
         layer.write(slots, apply(rotation(table, torch.arange(8)), key), value)
-    copier.capture(copier.lines([copy]))
+    copier.capture([copy])
     for cache in caches:
         cache.fill_(float("nan"))
 
     place = place_of(engine)
     move = token_copy("h", [place], ([9, 8, 7], [0, 8, 7]), BLOCK, range(0, 8))
-    copier.inject(copier.lines([move]))
+    copier.inject([move])
     full, window = caches
     expected = apply(rotation(table, torch.arange(8)), key)
     torch.testing.assert_close(full[9, :, :, :DIM], expected[:4].transpose(0, 1))
