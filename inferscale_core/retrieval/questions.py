@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -14,9 +14,13 @@ from inferscale_core.embedding.buckets import BATCHES
 from inferscale_core.embedding.embedder import SMALLEST_NORM
 from inferscale_core.errors import InvalidInput
 from inferscale_core.ids import FactId
+from inferscale_core.kernels.rank.reference import rank
 from inferscale_core.retrieval.sharing import SharedPasses
 from inferscale_core.retrieval.similarity import on_steps
 from inferscale_core.retrieval.vectors import FactVectors
+
+Ranker = Callable[[torch.Tensor, Sequence[torch.Tensor], int], torch.Tensor]
+"""As `kernels.rank.reference.rank`."""
 
 MAX_QUESTIONS = BATCHES[-1]
 """Questions of one pass: as many texts as the embedder's largest recorded shape takes."""
@@ -62,6 +66,13 @@ class QuestionSearch:
     def __init__(self, embedder: DeviceEmbedder) -> None:
         self._embedder = embedder
         self._shared: SharedPasses[Question, _Answer] = SharedPasses(self._run, MAX_QUESTIONS)
+        self._rank: Ranker = rank
+        with embedder.on_device(["Compiled by this, so that no question waits."]) as vectors:
+            if vectors.is_cuda:
+                from inferscale_core.kernels.rank.launch import Rank
+
+                self._rank = Rank(vectors.device, MAX_QUESTIONS)
+                self._rank(vectors, [vectors], 1).cpu()
 
     def nearest(self, text: str, vectors: FactVectors, limit: int) -> Found:
         """The `limit` facts most similar to a text of no more tokens than the embedder reads.
@@ -82,10 +93,15 @@ class QuestionSearch:
             exact_vectors = vectors.double()
             norms = exact_vectors.norm(dim=-1)
             exact = on_steps((exact_vectors / norms[:, None]).float())
+            rankings = self._ranked_together(questions, exact, ranked_here)
             parts = [norms.view(torch.int64)]
-            for question, query, is_ranked in zip(questions, exact, ranked_here, strict=True):
-                ranking = question.vectors.ranked(query, question.limit) if is_ranked else None
-                parts.append(query.view(torch.int64) if ranking is None else ranking)
+            for place, (question, query) in enumerate(zip(questions, exact, strict=True)):
+                if place in rankings:
+                    parts.append(rankings[place])
+                elif ranked_here[place]:
+                    parts.append(question.vectors.ranked(query, question.limit))
+                else:
+                    parts.append(query.view(torch.int64))
             numbers = torch.cat(parts).cpu()  # Here the device is waited for.
         lengths = numbers[: len(questions)].view(torch.float64).tolist()
         ends = accumulate(map(len, parts))
@@ -96,6 +112,28 @@ class QuestionSearch:
             else InvalidInput("embedding", f"the question's vector has a norm of {length}")
             for length, own, is_ranked in zip(lengths, found, ranked_here, strict=True)
         ]
+
+    def _ranked_together(
+        self, questions: Sequence[Question], exact: torch.Tensor, ranked_here: Sequence[bool]
+    ) -> dict[int, torch.Tensor]:
+        """By place the rankings of those whose facts a number can tell apart, all in one launch."""
+        together = {
+            place: question
+            for place, question in enumerate(questions)
+            if ranked_here[place] and question.vectors.has_few_facts
+        }
+        if not together:
+            return {}
+        rows = [question.vectors.on_device() for question in together.values()]
+        queries = torch.stack([exact[place] for place in together])
+        limit = max(question.limit for question in together.values())
+        rankings = self._rank(queries.float(), rows, limit)
+        return {
+            place: ranking[: min(question.limit, len(table))]
+            for (place, question), ranking, table in zip(
+                together.items(), rankings, rows, strict=True
+            )
+        }
 
 
 def _is_on_gpu(vectors: torch.Tensor) -> bool:

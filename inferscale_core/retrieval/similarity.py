@@ -13,10 +13,14 @@ from collections.abc import Iterable
 import torch
 
 from inferscale_core.errors import InvalidInput
+from inferscale_core.kernels.rank.reference import (
+    MAX_RANKED_ROWS,
+    STEP,
+    rank_numbers,
+    similarities,
+)
 
-_STEP = 2.0**-24
-MAX_RANKED_ROWS = 2**14
-"""Rows that `ranks` can tell apart in the bits that a similarity leaves."""
+__all__ = ["MAX_RANKED_ROWS", "as_exact", "best", "on_steps", "ranks", "similarities", "unranked"]
 
 _NORM_TOLERANCE = 1e-3
 """Unit vectors in float32 miss 1 by 1e-6 at most; one that misses by more was never normalised."""
@@ -36,12 +40,7 @@ def as_exact(vectors: torch.Tensor) -> torch.Tensor:
 
 def on_steps(vectors: torch.Tensor) -> torch.Tensor:
     """float64, rounded to multiples of 2^-24, without a look at the norm. Waits for no device."""
-    return (vectors.double() / _STEP).round().mul(_STEP)
-
-
-def similarities(queries: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """[num_queries, num_rows] float64, exact for vectors from `as_exact`."""
-    return queries.double() @ rows.double().T
+    return (vectors.double() / STEP).round().mul(STEP)
 
 
 def best(scores: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,24 +66,17 @@ def best(scores: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
 def ranks(scores: torch.Tensor, limit: int) -> torch.Tensor:
     """The `limit` greatest of [num_rows] exact similarities, with their rows, greatest first.
 
-    [min(limit, num_rows)], int64: a similarity is a number of 49 bits and a sign, so it and its row
-    make one number, which sorts by similarity and then by row, the first of equal ones first.
-    `unranked` takes them apart. For up to MAX_RANKED_ROWS rows; on a GPU a third of the operations
-    of `best`, which take longer to launch than to run.
+    [min(limit, num_rows)], int64, see `kernels.rank.reference`; `unranked` takes them apart. For up
+    to MAX_RANKED_ROWS rows; on a GPU a third of the operations of `best`, which take longer to
+    launch than to run.
     """
-    num_rows = len(scores)
-    assert num_rows <= MAX_RANKED_ROWS
-    # A power of two, so nothing is rounded, and a similarity below 2 stays below 2^63.
-    steps = (scores * (MAX_RANKED_ROWS / _STEP**2)).long()
-    last = MAX_RANKED_ROWS - 1
-    rows = torch.arange(last, last - num_rows, -1, device=scores.device)
-    return torch.topk(steps + rows, min(limit, num_rows)).values
+    return torch.topk(rank_numbers(scores), min(limit, len(scores))).values
 
 
 def unranked(numbers: Iterable[int]) -> list[tuple[int, float]]:
     """Row and similarity of each."""
     last = MAX_RANKED_ROWS - 1
-    return [(last - (number & last), (number // MAX_RANKED_ROWS) * _STEP**2) for number in numbers]
+    return [(last - (number & last), (number // MAX_RANKED_ROWS) * STEP**2) for number in numbers]
 
 
 def _chosen(scores: torch.Tensor, limit: int) -> torch.Tensor:

@@ -47,6 +47,11 @@ class FactVectors:
         """Whether it is searched on the device rather than on the host."""
         return self.device.takes(self.rows)
 
+    @property
+    def has_few_facts(self) -> bool:
+        """Whether a similarity and its row make one number."""
+        return len(self.ids) <= MAX_RANKED_ROWS
+
     def on_device(self) -> torch.Tensor:
         """The matrix where it is searched."""
         return self.device.search_rows(self.rows, len(self.ids))
@@ -83,14 +88,14 @@ class FactVectors:
         int64, where the rows are. Waits for no device but to bring a query to another."""
         rows = self.on_device()
         scores = similarities(query[None].to(rows.device), rows)[0]
-        if len(scores) <= MAX_RANKED_ROWS:
+        if self.has_few_facts:
             return ranks(scores, limit)
         values, indices = best(scores, limit)
         return torch.cat([values.view(torch.int64), indices])
 
     def named(self, ranking: torch.Tensor) -> list[tuple[FactId, float]]:
         """ranking: what `ranked` gave, in host memory."""
-        if len(self.ids) <= MAX_RANKED_ROWS:
+        if self.has_few_facts:
             return [(self.ids[row], score) for row, score in unranked(ranking.tolist())]
         bits, rows = ranking.view(2, -1)
         scores = bits.view(torch.float64).tolist()

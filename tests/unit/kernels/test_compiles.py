@@ -16,8 +16,10 @@ from triton.compiler import ASTSource
 import inferscale_core.kernels.capture.launch as capture_launch
 import inferscale_core.kernels.compose.launch as compose_launch
 import inferscale_core.kernels.expand.launch as expand_launch
+import inferscale_core.kernels.rank.launch as rank_launch
 from inferscale_core.kernels.expand.kernel import expand_kernel
 from inferscale_core.kernels.paged import KernelLayer, Strides, as_list, group_layers
+from inferscale_core.kernels.rank.kernel import rank_kernel
 from inferscale_core.kv.rope import RotaryTable
 from inferscale_core.kv.rows import LayerShape, row_layout
 from inferscale_core.kv.storage import Arena
@@ -102,4 +104,12 @@ def test_what_tells_tokens_apart_compiles(monkeypatch: pytest.MonkeyPatch) -> No
     copies = [Copy("", 0, 1, piece, ([1], [2]), BLOCK)]
     packed, shape = pack(copies)
     expand_launch.expand(torch.frombuffer(bytearray(packed), dtype=torch.int32), shape, BLOCK)
+    assert [bool(program.asm["cubin"]) for program in compiling.programs] == [True]
+
+
+def test_what_finds_the_nearest_facts_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiling = Compiling(rank_kernel)
+    monkeypatch.setattr(rank_launch, "rank_kernel", compiling)
+    vectors = torch.eye(2, 384)
+    rank_launch.Rank(torch.device("cpu"), max_queries=2)(vectors, [vectors, vectors], 1)
     assert [bool(program.asm["cubin"]) for program in compiling.programs] == [True]

@@ -10,9 +10,11 @@ SCRIPTS = {
     "interpreted": "48 cases agree",
     "copiers_agree": "8 pairs agree",
     "expand_agrees": "18 steps agree",
+    "rank_agrees": "45 rankings agree",
 }
 """Fused kernels against their references: every storage, layout, head count, pairing, partial
-rotation and dtype; both ways to copy, over two KV cache groups; and where each token lies."""
+rotation and dtype; both ways to copy, over two KV cache groups; where each token lies; and which
+facts are nearest."""
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
