@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument(
         "--neighbours", type=int, nargs="+", default=[DEFAULT_RECIPE.num_neighbours]
     )
-    parser.add_argument("--requests", type=int, default=20, help="of each user in one turn")
+    parser.add_argument("--requests", type=int, default=10, help="of each user in one turn")
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--block-size", type=int)
     parser.add_argument("--step-tokens", type=int, help="that the engine computes in one step")

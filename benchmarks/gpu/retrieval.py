@@ -1,10 +1,10 @@
 """From a question's text to its nearest facts: `python -m benchmarks.gpu.retrieval --out FILE`.
 
 Through the worker's own embedder and search, on the GPU where there is one, for 16 users with rows
-of their own: each question alone, and 16 at once. Facts are embedded in float32 on the CPU, as
-control does. Before anything is timed, the same questions are embedded and searched on the CPU:
-vectors must be near, and the facts found the same but for those whose similarities are nearly
-equal; one and the same vector must find exactly the same.
+of their own: each question alone, 16 in one pass, and 16 threads at once. Facts are embedded in
+float32 on the CPU, as control does. Before anything is timed, the same questions are embedded and
+searched on the CPU: vectors must be near, and the facts found the same but for those whose
+similarities are nearly equal; one and the same vector must find exactly the same.
 
 Floor: every byte of the embedder's layers and of the user's rows is read once, at the rate at which
 this device copies a large tensor in the same run.
@@ -32,7 +32,7 @@ from inferscale_core.embedding import DeviceEmbedder, Embedder
 from inferscale_core.embedding.lean import MIN_COSINE, least_cosine
 from inferscale_core.ids import FactId
 from inferscale_core.retrieval import SearchDevice
-from inferscale_core.retrieval.questions import QuestionSearch
+from inferscale_core.retrieval.questions import Question, QuestionSearch
 from inferscale_core.retrieval.vectors import FactVectors
 
 K, TOGETHER = 50, 16
@@ -108,6 +108,21 @@ def together(
     return _quantiles("ms", waits)
 
 
+def in_one_pass(
+    search: QuestionSearch, users: Sequence[FactVectors], questions: Sequence[str]
+) -> dict[str, Any]:
+    """Sixteen questions embedded and searched together, as those are that come during a pass."""
+    took = []
+    for begin in range(0, len(questions) - TOGETHER + 1, TOGETHER):
+        texts = questions[begin : begin + TOGETHER]
+        asked = [Question(text, user, K) for text, user in zip(texts, users, strict=True)]
+        started = time.perf_counter()
+        answers = search._run(asked)
+        took.append((time.perf_counter() - started) * 1e3)
+        assert not any(isinstance(answer, Exception) for answer in answers)
+    return _quantiles("ms", took)
+
+
 def _quantiles(name: str, values: list[float]) -> dict[str, float]:
     return {name: statistics.median(values), f"{name}_p95": statistics.quantiles(values, n=20)[-1]}
 
@@ -152,6 +167,7 @@ def measure(
         floor_ms = (LAYER_BYTES + rows[:count].nbytes) / rate * 1e3
         for kind, run in (
             ("one", one_by_one),
+            ("sixteen_in_one_pass", in_one_pass),
             ("sixteen_threads", together),
         ):
             run(search, users, questions[: 4 * TOGETHER])  # Warms up.

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
 import pytest
 import torch
 
 from inferscale_core.ids import ChunkKey
 from inferscale_core.kv.cache_codes import decode
+from inferscale_core.kv.pieces import pieces_of
 from inferscale_core.memory.recipes import Storage
+from inferscale_core.vllm_connector.copies import Copy
 from tests.engine_kit import BLOCK, TinyEngine, logprob_differences, random_tokens
 from tests.tiny_models import LLAMA
 
@@ -67,22 +68,25 @@ def test_what_stays_comes_back_as_it_was(fp8: TinyEngine) -> None:
     copier = worker._copier
     assert all(layer.scales == (1.0, 1.0) for layer in copier.layers)
     fp8.ask(random_tokens(random.Random(3), 3 * BLOCK), max_tokens=1)
-    count = BLOCK + 7
-    source, target = BLOCK + np.arange(count), 40 * BLOCK + np.arange(count)
-    rows, positions = np.arange(count), 9 + np.arange(count)
+    count, first = BLOCK + 7, 9
+    pieces = pieces_of(range(count), 1, count, first)
+    source, target = (
+        Copy("", first, count, pieces, (blocks,), BLOCK) for blocks in ([1, 2], [40, 41])
+    )
+    copier.capture([source])
+    copier.inject([target])
     device = worker.arena.rows.device
-    for copy, slots in ((copier.capture, source), (copier.inject, target)):
-        lines = np.stack([rows, positions, positions, slots])
-        copy(torch.from_numpy(lines).to(device))
     for layer in copier.layers:
-        before = layer.read(torch.from_numpy(source).to(device))
-        after = layer.read(torch.from_numpy(target).to(device))
+        before, after = (
+            layer.read(torch.from_numpy(copy.cache_slots[0]).to(device))
+            for copy in (source, target)
+        )
         for old, new in zip(before, after, strict=True):
             assert old.dtype == torch.uint8
             assert old.any(), "the cache was meant to hold something"
             old_numbers, new_numbers = (decode(raw.contiguous(), 1.0) for raw in (old, new))
             assert torch.equal(old_numbers, new_numbers)
-    worker.arena.zero(torch.from_numpy(rows).to(device))
+    worker.arena.zero(torch.arange(count, device=device))
 
 
 def test_nothing_is_left_behind(fp8: TinyEngine) -> None:
