@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -86,7 +87,8 @@ class QuestionSearch:
         return Found(vectors.named(ranking), answer.embedded)
 
     def _run(self, questions: Sequence[Question]) -> list[_Answer | InvalidInput]:
-        with self._embedder.on_device([question.text for question in questions]) as vectors:
+        texts = [question.text for question in questions]
+        with self._embedder.on_device(texts) as vectors, _finished_on_error(vectors):
             embedded = time.perf_counter()
             on_gpu = _is_on_gpu(vectors)
             ranked_here = [on_gpu and question.vectors.is_on_device for question in questions]
@@ -116,24 +118,50 @@ class QuestionSearch:
     def _ranked_together(
         self, questions: Sequence[Question], exact: torch.Tensor, ranked_here: Sequence[bool]
     ) -> dict[int, torch.Tensor]:
-        """By place the rankings of those whose facts a number can tell apart, all in one launch."""
-        together = {
+        """By place the rankings of those whose facts a number can tell apart, in one launch or, for
+        more rows than the device is to hold, a few."""
+        few = {
             place: question
             for place, question in enumerate(questions)
             if ranked_here[place] and question.vectors.has_few_facts
         }
-        if not together:
-            return {}
-        rows = [question.vectors.on_device() for question in together.values()]
-        queries = torch.stack([exact[place] for place in together])
-        limit = max(question.limit for question in together.values())
-        rankings = self._rank(queries.float(), rows, limit)
-        return {
-            place: ranking[: min(question.limit, len(table))]
-            for (place, question), ranking, table in zip(
-                together.items(), rankings, rows, strict=True
-            )
-        }
+        rankings: dict[int, torch.Tensor] = {}
+        for places in _that_fit(few):
+            rows = [few[place].vectors.on_device() for place in places]
+            queries = torch.stack([exact[place] for place in places]).float()
+            limits = [few[place].limit for place in places]
+            ranked = self._rank(queries, rows, max(limits))
+            for place, own, table, limit in zip(places, ranked, rows, limits, strict=True):
+                rankings[place] = own[: min(limit, len(table))]
+        return rankings
+
+
+def _that_fit(questions: Mapping[int, Question]) -> Iterator[list[int]]:
+    """The keys in order, of as many as whose rows the device has room for together."""
+    places: list[int] = []
+    room = 0
+    for place, question in questions.items():
+        num_bytes = question.vectors.rows.capacity_bytes
+        if places and num_bytes > room:
+            yield places
+            places = []
+        if not places:
+            room = question.vectors.device.max_bytes
+        places.append(place)
+        room -= num_bytes
+    if places:
+        yield places
+
+
+@contextmanager
+def _finished_on_error(vectors: torch.Tensor) -> Iterator[None]:
+    """Before an error is raised the device has read what the next pass writes."""
+    try:
+        yield
+    except BaseException:
+        if vectors.is_cuda:
+            torch.cuda.current_stream(vectors.device).synchronize()
+        raise
 
 
 def _is_on_gpu(vectors: torch.Tensor) -> bool:

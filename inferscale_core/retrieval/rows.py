@@ -78,7 +78,7 @@ class SearchDevice:
         """max_bytes: 0 searches everything on the host and leaves the device alone. Otherwise the
         device's libraries are loaded, which takes some 0.1 s once."""
         self._device = device
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         # In order of use, the latest last.
         self._copies: WeakKeyDictionary[VectorRows, _Copy] = WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class SearchDevice:
 
     def takes(self, rows: VectorRows) -> bool:
         """Whether there is room for them, if need be in place of all others."""
-        return rows.capacity_bytes <= self._max_bytes
+        return rows.capacity_bytes <= self.max_bytes
 
     def search_rows(self, rows: VectorRows, num_rows: int) -> torch.Tensor:
         """[num_rows, dimension], on the device or the host; to be read only."""
@@ -113,7 +113,7 @@ class SearchDevice:
             return copy.storage[:num_rows]
 
     def _new_copy(self, rows: VectorRows) -> _Copy:
-        room = self._max_bytes - self.resident_bytes - rows.capacity_bytes
+        room = self.max_bytes - self.resident_bytes - rows.capacity_bytes
         for oldest in list(self._copies):
             if room >= 0:
                 break

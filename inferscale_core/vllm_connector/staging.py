@@ -1,6 +1,6 @@
-"""What a step sends to the device: its copies as one list of numbers, and rows that were freed.
+"""What a step sends to the device: its copies, packed, and rows that were freed.
 
-Nothing here waits for the device: a copy from memory that is not pinned would wait for all that was
+Neither waits for the device, but to take more memory for more rows than ever: a copy from memory that is not pinned would wait for all that was
 launched before it, and so end the overlap of one step's work on the device with the next one's on
 the host.
 """
@@ -60,6 +60,7 @@ class PinnedRing:
     def fill(self, content: bytes) -> int:
         """The number of the buffer that holds it now. For kernels that read it where it is: so few
         numbers are across the bus sooner than a copy of them is begun."""
+        assert len(content) <= BUFFER_BYTES, "graphs would go on reading the smaller buffer"
         self._next(len(content)).bytes[: len(content)] = content
         return self._turn
 

@@ -42,8 +42,8 @@ class Expand:
 
 
 def expand(packed: Tensor, shape: PackedShape, block_size: int, num_programs: int = 2) -> Tensor:
-    """The list of copies whose lines `reference.expand_lines` gives, on the device of packed:
-    [shape.length], int32, contiguous."""
+    """packed: [shape.length], int32, contiguous. Returns the list of copies whose lines
+    `reference.expand_lines` gives: [shape.num_numbers], int64, on the same device."""
     if packed.dtype != torch.int32 or packed.shape != (shape.length,):
         wanted = f"int32 [{shape.length}]"
         raise ValueError(f"packed copies must be {wanted}, not {packed.dtype} {[*packed.shape]}")

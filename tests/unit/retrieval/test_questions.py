@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -130,3 +131,39 @@ def test_on_a_host_each_caller_searches_in_its_own_thread(
     monkeypatch.setattr(FactVectors, "ranked", seen)
     ask_at_once(QuestionSearch(embedder), users, limit=5)
     assert len(set(threads.values())) == len(users)
+
+
+def test_a_pass_of_users_of_all_kinds_finds_what_each_finds_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without facts, with fewer than are asked for, with more than one number tells apart, with
+    more than the device takes; and more together than it has room for."""
+    monkeypatch.setattr(vectors, "MAX_RANKED_ROWS", 100)
+    monkeypatch.setattr(questions, "_is_on_gpu", lambda _: True)
+    embedder = WordEmbedder()
+    device = SearchDevice(torch.device("cpu"), 4 * 64 * DIMENSION * 4)
+    rows = torch.from_numpy(
+        embedder.embed([f"They like {t}, {n}." for n in range(40) for t in TOPICS])
+    )
+    asked = []
+    for user, (size, limit) in enumerate(itertools.product((0, 3, 30, 90, 120, 300), (1, 8, 200))):
+        ids = [FactId(f"u{user}f{n:04}") for n in range(size)]
+        facts = FactVectors.empty(DIMENSION, device).replaced((), ids, rows[:size])
+        asked.append(Question(QUESTIONS[user % len(QUESTIONS)], facts, limit))
+    assert len({question.vectors.is_on_device for question in asked}) == 2
+    search, launched = QuestionSearch(embedder), []
+    rank = search._rank
+
+    def seen(queries: torch.Tensor, tables: Sequence[torch.Tensor], limit: int) -> torch.Tensor:
+        launched.append(len(tables))
+        return rank(queries, tables, limit)
+
+    search._rank = seen
+    answers = iter(search._run(asked))
+    monkeypatch.setattr(search, "_shared", lambda _: next(answers))
+    for question in asked:
+        [query] = torch.from_numpy(embedder.embed([question.text]))
+        found = search.nearest(question.text, question.vectors, question.limit).facts
+        assert found == question.vectors.nearest(query, question.limit)
+        assert len(found) == min(question.limit, len(question.vectors.ids))
+    assert 1 < len(launched) < sum(launched), "some together, and not all"
