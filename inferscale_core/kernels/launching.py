@@ -65,8 +65,8 @@ class CacheLaunch:
             self._launches.append((programs, *common_arguments(rows, group), constants(group)))
 
     def __call__(self, copies: Tensor, num_programs: int) -> None:
-        """copies: see `paged.as_list`; not checked, as `compose` and `capture` do. num_programs: for
-        each few layers, at once; they do all tokens, be it more or less."""
+        """copies: see `paged.as_list`; not checked, as it is by `compose` and `capture`.
+        num_programs: for each few layers, at once; they do all tokens, be it more or less."""
         for programs, before, behind, constants in self._launches:
             self._kernel[(num_programs, programs)](
                 *before, copies, self._cache_line, *behind, **constants, num_warps=self._num_warps

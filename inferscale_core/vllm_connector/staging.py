@@ -1,8 +1,8 @@
 """What a step sends to the device: its copies, packed, and rows that were freed.
 
-Neither waits for the device, but to take more memory for more rows than ever: a copy from memory that is not pinned would wait for all that was
-launched before it, and so end the overlap of one step's work on the device with the next one's on
-the host.
+Neither waits for the device, but to take more memory for more rows than ever: a copy from memory
+that is not pinned would wait for all that was launched before it, and so end the overlap of one
+step's work on the device with the next one's on the host.
 """
 
 from __future__ import annotations
