@@ -113,6 +113,11 @@ def setup(storage: Storage, num_tokens: int) -> Setup:
     )
 
 
+def programs_for(num_tokens: int) -> Programs:
+    """What the service launches for so many."""
+    return FEW if num_tokens <= FEW_TOKENS else launches.MANY
+
+
 def replay_of(launch: CacheLaunch, lines: Tensor, programs: Programs) -> Callable[[], None]:
     """As the service launches it, in a graph."""
     copies = as_list(lines)
@@ -129,8 +134,9 @@ def _replay(graph: torch.cuda.CUDAGraph, _kept: Tensor) -> None:
 
 def check(made: Setup) -> None:
     """Of the first, a middle and the last layer, all tokens."""
-    made.capture(as_list(made.origins), FEW.tokens)
-    made.compose(as_list(made.places), FEW.tokens)
+    num_programs = programs_for(made.places.shape[1]).tokens
+    made.capture(as_list(made.origins), num_programs)
+    made.compose(as_list(made.places), num_programs)
     slots, origins, _, here = made.origins
     _, _, places, there = made.places
     for layer in (made.layers[0], made.layers[LAYERS // 2], made.layers[-1]):
@@ -210,7 +216,7 @@ def copy_rate() -> float:
 def measure(made: Setup, rate: float) -> dict[str, float | str]:
     num_tokens = made.places.shape[1]
     num_bytes = num_tokens * (made.arena.row_bytes + LAYERS * SHAPE.row_elements * 2)
-    programs = FEW if num_tokens <= FEW_TOKENS else launches.MANY
+    programs = programs_for(num_tokens)
     return {
         "num_tokens": num_tokens,
         "storage": str(made.storage),
