@@ -190,6 +190,8 @@ def main() -> None:
     parser.add_argument("--facts", type=int, nargs="+", default=[254, 1000, 10_000])
     parser.add_argument("--questions", type=int, default=320)
     arguments = parser.parse_args()
+    if arguments.questions < 2 * TOGETHER:
+        parser.error(f"--questions is {arguments.questions}: at least {2 * TOGETHER} are needed")
     # On the CPU facts are embedded, and all is done where there is no GPU. More threads than these
     # wait for each other.
     torch.set_num_threads(min(torch.get_num_threads(), CPU_THREADS))

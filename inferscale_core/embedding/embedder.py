@@ -49,6 +49,11 @@ class Embedder(Protocol):
 class DeviceEmbedder(Embedder, Protocol):
     """One whose vectors can be used where they are made."""
 
+    @property
+    def device(self) -> torch.device:
+        """Where `on_device` gives them."""
+        ...
+
     def on_device(self, texts: Sequence[str]) -> LentVectors:
         """float32 [len(texts), dimension], of any norm and not checked, of up to 32 texts.
 
@@ -56,6 +61,19 @@ class DeviceEmbedder(Embedder, Protocol):
         has waited for what it gives.
         """
         ...
+
+
+class HostEmbedder(DeviceEmbedder, Protocol):
+    """To be inherited by one that makes its vectors in host memory."""
+
+    @property
+    def device(self) -> torch.device:
+        import torch
+
+        return torch.device("cpu")
+
+    def on_device(self, texts: Sequence[str]) -> LentVectors:
+        return in_host_memory(self.embed(texts))
 
 
 @contextmanager

@@ -41,6 +41,7 @@ class LeanForward:
         """pad: as `Buckets`. Raises AttributeError, TypeError or KeyError for a model that is not
         made of modules over tokens."""
         self.model = model.eval()
+        self.device = torch.device(model.device)
         max_tokens = int(model.max_seq_length)
         # A copy, since calls of the model's own tokenizer change how it truncates and pads.
         tokenizer = copy.deepcopy(model.tokenizer.backend_tokenizer)
@@ -51,7 +52,7 @@ class LeanForward:
             self._modules,
             max_tokens=max_tokens,
             pad_id=int(model.tokenizer.pad_token_id),
-            device=torch.device(model.device),
+            device=self.device,
             pad=pad,
         )
 

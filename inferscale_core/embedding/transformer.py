@@ -64,6 +64,12 @@ class SentenceTransformerEmbedder:
     def max_tokens(self) -> int:
         return int(self._model.max_seq_length)
 
+    @property
+    def device(self) -> torch.device:
+        import torch
+
+        return torch.device("cpu") if self._lean is None else self._lean.device
+
     def count_tokens(self, text: str) -> int:
         if self._counting is not None:
             return len(self._counting.encode(text).ids)

@@ -68,12 +68,12 @@ class QuestionSearch:
         self._embedder = embedder
         self._shared: SharedPasses[Question, _Answer] = SharedPasses(self._run, MAX_QUESTIONS)
         self._rank: Ranker = rank
-        with embedder.on_device(["Compiled by this, so that no question waits."]) as vectors:
-            if vectors.is_cuda:
-                from inferscale_core.kernels.rank.launch import Rank
+        if embedder.device.type == "cuda":
+            from inferscale_core.kernels.rank.launch import Rank
 
-                self._rank = Rank(vectors.device, MAX_QUESTIONS)
-                self._rank(vectors, [vectors], 1).cpu()
+            self._rank = Rank(embedder.device, MAX_QUESTIONS)
+            vectors = torch.zeros(1, embedder.identity.dimension, device=embedder.device)
+            self._rank(vectors, [vectors], 1).cpu()  # Compiles it, so that no question waits.
 
     def nearest(self, text: str, vectors: FactVectors, limit: int) -> Found:
         """The `limit` facts most similar to a text of no more tokens than the embedder reads.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from inferscale_core.embedding import Embedder
-from inferscale_core.embedding.embedder import LentVectors, Vectors, in_host_memory
+from inferscale_core.embedding.embedder import HostEmbedder, Vectors
 from inferscale_core.errors import InvalidInput
 from inferscale_core.memory.recipes import Recipe
 from inferscale_core.memory.workers import EmbedderIdentity
@@ -46,7 +46,7 @@ def data_digest(conversations: Sequence[Conversation]) -> str:
     return hashlib.sha256(body.encode()).hexdigest()[:12]
 
 
-class PreparedVectors:
+class PreparedVectors(HostEmbedder):
     """An embedder that knows the vectors of prepared texts and of no others."""
 
     def __init__(self, prepared: Prepared) -> None:
@@ -72,10 +72,6 @@ class PreparedVectors:
                 "prepared", "has no vector for a text: it was made for another wording of facts"
             ) from exc
         return self._prepared.vectors[rows]
-
-    def on_device(self, texts: Sequence[str]) -> LentVectors:
-        """See `DeviceEmbedder`."""
-        return in_host_memory(self.embed(texts))
 
 
 def prepare(

@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from inferscale_core.embedding.embedder import (
-    LentVectors,
-    Vectors,
-    checked_unit_vectors,
-    in_host_memory,
-)
+from inferscale_core.embedding.embedder import HostEmbedder, Vectors, checked_unit_vectors
 from inferscale_core.errors import Unavailable
 from inferscale_core.ids import TenantId, UserId
 from inferscale_core.memory.disk_keys import DiskKey
@@ -25,7 +20,7 @@ from services.worker.users import UserAt
 DIMENSION = 32
 
 
-class WordEmbedder:
+class WordEmbedder(HostEmbedder):
     """Texts are near when they share words. Deterministic, needs no model."""
 
     identity = EmbedderIdentity("words", "1", DIMENSION)
@@ -41,9 +36,6 @@ class WordEmbedder:
             for word in text.lower().replace(".", "").replace("?", "").split():
                 row[1 + hashlib.sha256(word.encode()).digest()[0] % (DIMENSION - 1)] += 1
         return checked_unit_vectors(rows, DIMENSION)
-
-    def on_device(self, texts: Sequence[str]) -> LentVectors:
-        return in_host_memory(self.embed(texts))
 
 
 @dataclass

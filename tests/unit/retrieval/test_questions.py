@@ -7,11 +7,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import ClassVar
 
 import pytest
 import torch
 
 from inferscale_core.embedding import DeviceEmbedder, load_embedder
+from inferscale_core.embedding.embedder import LentVectors
 from inferscale_core.errors import InvalidInput
 from inferscale_core.ids import FactId
 from inferscale_core.retrieval import SearchDevice, questions, vectors
@@ -89,6 +91,22 @@ def test_the_real_model_finds_what_its_vectors_find() -> None:
         # Padding to the longest text of a pass moves a vector by rounding, which may swap two.
         assert [score for _, score in facts] == pytest.approx([s for _, s in wanted], abs=1e-5)
         assert {fact_id for fact_id, _ in facts[:3]} <= {fact_id for fact_id, _ in wanted}
+
+
+def test_only_what_is_asked_is_embedded() -> None:
+    """An embedder may know the vectors of prepared questions alone."""
+
+    class Counted(WordEmbedder):
+        asked: ClassVar[list[str]] = []
+
+        def on_device(self, texts: Sequence[str]) -> LentVectors:
+            self.asked.extend(texts)
+            return super().on_device(texts)
+
+    embedder = Counted()
+    user = users_of(embedder, SearchDevice.host(), num_facts=3)[0]
+    QuestionSearch(embedder).nearest(QUESTIONS[0], user, 1)
+    assert embedder.asked == [QUESTIONS[0]]
 
 
 def test_facts_of_one_user_only_are_found_and_no_more_than_there_are() -> None:
