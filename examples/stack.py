@@ -84,14 +84,15 @@ def running_stack(folder: Path, steps: Steps, *, with_worker: bool = True) -> It
     """
     settings = preflight.read_settings()
     folder.mkdir(parents=True, exist_ok=True)
-    _check_machine(settings, folder, steps)
+    dtype = _check_machine(settings, folder, steps)
     model = _model_path(settings, steps) if with_worker else ""
     with _ended_in_a_step(steps) as started:
         service, admin = _start_postgres(folder / "postgres", steps, started)
         tokens = _tokens(service)
-        services = [_start("control", settings.control.grace_s, tokens, folder, started)]
+        env = {**TUNING, "INFERSCALE_ENGINE__DTYPE": dtype, **os.environ, **tokens}
+        services = [_start("control", settings.control.grace_s, env, folder, started)]
         if with_worker:  # it loads its model while control starts
-            services.append(_start("worker", settings.worker.grace_s, tokens, folder, started))
+            services.append(_start("worker", settings.worker.grace_s, env, folder, started))
         started.callback(_begin_to_stop, services)
         with steps.step("Start control") as step:
             _wait_until_healthy(services[0], settings.control.listen, CONTROL_READY_WITHIN_S, step)
@@ -124,7 +125,8 @@ def _ended_in_a_step(steps: Steps) -> Iterator[ExitStack]:
             pass
 
 
-def _check_machine(settings: Settings, folder: Path, steps: Steps) -> None:
+def _check_machine(settings: Settings, folder: Path, steps: Steps) -> str:
+    """The dtype that suits it, where the environment sets none."""
     with steps.step("Check this machine") as step:
         preflight.check_packages()
         preflight.check_port(settings.control.listen, "INFERSCALE_CONTROL__LISTEN")
@@ -134,7 +136,10 @@ def _check_machine(settings: Settings, folder: Path, steps: Steps) -> None:
         has_model = settings.engine.model != "packaged" or (cache / NAME).is_dir()
         disk = preflight.check_disk(cache, has_model=has_model)
         preflight.check_disk(folder, has_model=True)
-        step.result(f"{memory:.0f} GB memory, {disk:.0f} GB disk free")
+        dtype = preflight.engine_dtype(memory)
+        note = "" if dtype == "auto" else f"; {dtype} is faster here"
+        step.result(f"{memory:.0f} GB memory, {disk:.0f} GB disk free{note}")
+    return dtype
 
 
 def _model_path(settings: Settings, steps: Steps) -> str:
@@ -182,12 +187,10 @@ def _tokens(service: URL) -> dict[str, str]:
 
 
 def _start(
-    name: str, grace_s: float, tokens: Mapping[str, str], folder: Path, started: ExitStack
+    name: str, grace_s: float, env: Mapping[str, str], folder: Path, started: ExitStack
 ) -> Service:
-    env = {**TUNING, **os.environ, **tokens}
     if name == "worker":
-        env.pop("INFERSCALE_DATABASE__URL")
-        env.pop("INFERSCALE_DATABASE__LISTEN_URL")
+        env = {key: value for key, value in env.items() if "_DATABASE__" not in key}
     service = Service(name, f"services.{name}", env, folder / f"{name}.log", grace_s=grace_s)
     started.callback(service.stop)
     return service

@@ -17,6 +17,7 @@ from examples.preflight import (
     check_memory,
     check_packages,
     check_port,
+    engine_dtype,
     read_settings,
 )
 
@@ -91,6 +92,41 @@ def test_too_little_free_memory_is_told_in_gigabytes(monkeypatch: pytest.MonkeyP
 def test_the_memory_of_this_machine_is_found() -> None:
     total, available = preflight.memory_bytes()
     assert 0 < available <= total
+
+
+@pytest.mark.parametrize(
+    ("flags", "free_gb", "has_gpu", "expected"),
+    [
+        ("fma avx avx2", 25.0, False, "float32"),
+        ("fma avx avx2", 12.0, False, "auto"),
+        ("fma avx avx2", 25.0, True, "auto"),
+        ("fma avx avx2 avx512f avx512bw", 25.0, False, "auto"),
+        (None, 25.0, False, "auto"),
+    ],
+    ids=["no AVX-512", "little memory", "a GPU", "AVX-512", "not x86"],
+)
+def test_float32_is_for_cpus_that_emulate_bfloat16(
+    flags: str | None,
+    free_gb: float,
+    has_gpu: bool,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    cpu_info = tmp_path / "cpuinfo"
+    name = "Features" if flags is None else "flags"
+    core = f"processor\t: 0\n{name}\t\t: fpu {flags}\nbugs\t\t: spectre_v1\n"
+    cpu_info.write_text(f"{core}\n{core}")
+    monkeypatch.setattr(preflight, "CPU_INFO", cpu_info)
+    monkeypatch.setattr(preflight, "GPU", tmp_path if has_gpu else tmp_path / "none")
+    assert engine_dtype(free_gb) == expected
+
+
+def test_a_machine_that_does_not_tell_its_cpu_keeps_the_models_dtype(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(preflight, "CPU_INFO", tmp_path / "none")
+    assert engine_dtype(25.0) == "auto"
 
 
 def test_the_model_counts_only_while_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
