@@ -136,9 +136,11 @@ def _check_machine(settings: Settings, folder: Path, steps: Steps) -> str:
         has_model = settings.engine.model != "packaged" or (cache / NAME).is_dir()
         disk = preflight.check_disk(cache, has_model=has_model)
         preflight.check_disk(folder, has_model=True)
-        dtype = preflight.engine_dtype(memory)
-        note = "" if dtype == "auto" else f"; {dtype} is faster here"
-        step.result(f"{memory:.0f} GB memory, {disk:.0f} GB disk free{note}")
+        step.result(f"{memory:.0f} GB memory, {disk:.0f} GB disk free")
+    dtype = preflight.engine_dtype(memory)
+    if dtype != "auto":
+        with steps.step("Choose the engine's dtype") as step:
+            step.result(f"{dtype}, faster on this CPU")
     return dtype
 
 
